@@ -1,3 +1,20 @@
 """Write Bayesian models the natural way; sample them in the parameterization that fits the data."""
 
+from autoreparam import paper, zoo
+from autoreparam.program.families import Standardization, register
+from autoreparam.program.handlers import log_joint, reparameterize
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.trace import Program, inspect
+
+__all__ = [
+    "Parameterization",
+    "Program",
+    "Standardization",
+    "inspect",
+    "log_joint",
+    "paper",
+    "register",
+    "reparameterize",
+    "zoo",
+]
 __version__ = "0.1.0.dev0"

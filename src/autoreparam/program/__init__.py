@@ -1,0 +1,1 @@
+"""Understand a NumPyro model and rewrite it in any parameterization."""

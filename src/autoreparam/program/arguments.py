@@ -1,0 +1,77 @@
+"""A model's arguments split into data (arrays that may change) and what is fixed by structure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+
+class Fixed:
+    """A value that is part of the structure, compared by content where it has any."""
+
+    __slots__ = ("key", "value")
+
+    def __init__(self, value: Any):
+        self.value = value
+        if isinstance(value, np.ndarray | jax.Array):
+            array = np.asarray(value)
+            self.key: Any = (array.shape, str(array.dtype), array.tobytes())
+        else:
+            try:
+                hash(value)
+                self.key = (type(value), value)
+            except TypeError:
+                self.key = (type(value), id(value))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fixed) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """How to call the model: the shape of its arguments, with holes where the data go."""
+
+    treedef: Any
+    fixed: tuple[Fixed | None, ...]  # None marks a hole
+
+    def fill(self, data: Iterable[Any]) -> tuple[tuple, dict]:
+        """`(args, kwargs)` with the data put into the holes."""
+        data = iter(data)
+        leaves = [next(data) if slot is None else slot.value for slot in self.fixed]
+        return jax.tree.unflatten(self.treedef, leaves)
+
+
+def split(
+    args: tuple, kwargs: dict | None, traceable: Callable[[Arguments, tuple], bool]
+) -> tuple[Arguments, tuple]:
+    """Arguments and data of a call: arrays and floats are data unless the model needs their values.
+
+    `traceable(arguments, data)` says whether the model can be traced with these data unknown.
+    Integers, strings and flags are always part of the structure: they size plates and choose
+    branches.
+    """
+    leaves, treedef = jax.tree.flatten((tuple(args), dict(kwargs or {})))
+    free = [_is_data(leaf) for leaf in leaves]
+
+    def build(free: list[bool]) -> tuple[Arguments, tuple]:
+        fixed = tuple(None if ok else Fixed(leaf) for leaf, ok in zip(leaves, free))
+        return Arguments(treedef, fixed), tuple(leaf for leaf, ok in zip(leaves, free) if ok)
+
+    if traceable(*build(free)):
+        return build(free)
+    alone = [ok and traceable(*build([i == j for j in range(len(free))]))
+             for i, ok in enumerate(free)]  # fmt: skip
+    return build(alone) if traceable(*build(alone)) else build([False] * len(free))
+
+
+def _is_data(leaf: Any) -> bool:
+    if isinstance(leaf, np.ndarray | np.generic):
+        return leaf.dtype.kind in "fiucb"
+    return isinstance(leaf, jax.Array | float)

@@ -1,0 +1,29 @@
+"""Families on the whole line: the value itself is `loc + scale * e`."""
+
+import numpyro.distributions as dist
+
+from autoreparam.program.families.registry import Standardization, register
+
+
+@register(dist.Normal, dist.Cauchy, dist.Laplace, dist.Logistic, dist.Gumbel, dist.SoftLaplace)
+def location_scale(d) -> Standardization:
+    """`value = loc + scale * e`."""
+    return Standardization(d.loc, d.scale, type(d)(0.0, 1.0))
+
+
+@register(dist.StudentT)
+def student_t(d: dist.StudentT) -> Standardization:
+    """`value = loc + scale * e`; the degrees of freedom, latent or not, stay with the noise."""
+    return Standardization(d.loc, d.scale, dist.StudentT(d.df, 0.0, 1.0))
+
+
+@register(dist.AsymmetricLaplace)
+def asymmetric_laplace(d: dist.AsymmetricLaplace) -> Standardization:
+    """`value = loc + scale * e`; the asymmetry stays with the noise."""
+    return Standardization(d.loc, d.scale, dist.AsymmetricLaplace(0.0, 1.0, d.asymmetry))
+
+
+@register(dist.AsymmetricLaplaceQuantile)
+def asymmetric_laplace_quantile(d: dist.AsymmetricLaplaceQuantile) -> Standardization:
+    """`value = loc + scale * e`; the quantile stays with the noise."""
+    return Standardization(d.loc, d.scale, dist.AsymmetricLaplaceQuantile(0.0, 1.0, d.quantile))

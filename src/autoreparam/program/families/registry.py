@@ -1,0 +1,137 @@
+"""The open table of rules: distribution type -> how its elements standardize.
+
+A rule takes a distribution and returns a `Standardization`. Registering one is all it takes to
+support a family:
+
+    @register(dist.Normal)
+    def normal(d):
+        return Standardization(d.loc, d.scale, dist.Normal(0.0, 1.0))
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import Array, lax
+from numpyro.distributions.transforms import (
+    AffineTransform,
+    ComposeTransform,
+    ExpTransform,
+    IdentityTransform,
+    Transform,
+)
+
+
+class Standardization(NamedTuple):
+    """A site seen as `value = transform(u)`, `u = loc + scale * e`, with `e` drawn from `noise`.
+
+    `loc` and `scale` broadcast against the value; `noise` is univariate and may keep shape
+    parameters (degrees of freedom, a concentration); `transform` acts on each element alone.
+    """
+
+    loc: Any
+    scale: Any
+    noise: dist.Distribution
+    transform: Transform = IdentityTransform()
+
+
+class Unsupported(Exception):  # noqa: N818 - a message to `inspect`, never shown as an error
+    """Says in words why a distribution cannot be standardized."""
+
+
+Rule = Callable[[Any], Standardization]
+_RULES: dict[type, Rule] = {}
+
+
+def register(*types: type[dist.Distribution]) -> Callable[[Rule], Rule]:
+    """Decorator that makes a rule the one for the given distribution types and their subclasses."""
+
+    def add(rule: Rule) -> Rule:
+        for type_ in types:
+            _RULES[type_] = rule
+        return rule
+
+    return add
+
+
+def registered() -> tuple[type, ...]:
+    """The distribution types that have a rule."""
+    return tuple(_RULES)
+
+
+def standardize(fn: dist.Distribution) -> Standardization:
+    """The standardization of a distribution by the most specific rule for its type.
+
+    Raises `Unsupported`, with the reason, if there is none.
+    """
+    base = unwrap(fn)[0]
+    for type_ in type(base).__mro__:
+        if type_ in _RULES:
+            return _RULES[type_](base)
+    raise Unsupported(f"no rule for the {type(base).__name__} family")
+
+
+def unwrap(fn: dist.Distribution) -> tuple[dist.Distribution, Any]:
+    """The distribution inside `expand`, `to_event` and `mask`, and the mask of its elements.
+
+    Both the parameters of the inner distribution and the mask broadcast against the outer one's
+    values. The mask is None where there was none.
+    """
+    mask = None
+    while isinstance(
+        fn, dist.MaskedDistribution | dist.ExpandedDistribution | dist.Independent
+    ):
+        if isinstance(fn, dist.MaskedDistribution):
+            inner = jnp.asarray(fn._mask)
+            inner = inner.reshape(inner.shape + (1,) * (fn.event_dim if inner.ndim else 0))
+            mask = inner if mask is None else jnp.logical_and(mask, inner)
+        fn = fn.base_dist
+    return fn, mask
+
+
+class Pulled(dist.Distribution):
+    """The distribution of `e` where `transform(loc + e)` is drawn from `base`.
+
+    TransformedDistribution would take a transformed `base` apart and lose its own density.
+    """
+
+    support = dist.constraints.real
+    pytree_data_fields = ("base", "loc", "transform")
+
+    def __init__(self, base: dist.Distribution, transform: Transform, loc: Any = 0.0):
+        self.base, self.transform, self.loc = base, transform, loc
+        super().__init__(batch_shape=lax.broadcast_shapes(base.batch_shape, jnp.shape(loc)))
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draws from the base, mapped to `e`."""
+        draws = self.base.expand(self.batch_shape).sample(key, sample_shape)
+        return self.transform.inv(draws) - self.loc
+
+    def log_prob(self, value: Array) -> Array:
+        """The base's density at `transform(loc + e)`, times the Jacobian."""
+        point = self.loc + value
+        image = self.transform(point)
+        return self.base.log_prob(image) + self.transform.log_abs_det_jacobian(point, image)
+
+
+def log_noise(base: dist.Distribution) -> dist.Distribution:
+    """The distribution of `log w` for `w` drawn from a positive distribution."""
+    return Pulled(base, ExpTransform())
+
+
+def log_shift(log_center: Array, base: dist.Distribution, lower: Any = None) -> Standardization:
+    """A positive scale family `value = lower + exp(log_center) * w`: a shift of `log w`."""
+    return Standardization(log_center, jnp.ones(()), log_noise(base), exp_from(lower))
+
+
+def shift(d: dist.Distribution, transform: Transform, loc: Array) -> Standardization:
+    """Any family shifted by `loc` in the coordinates `u` of `value = transform(u)`."""
+    return Standardization(loc, jnp.ones(()), Pulled(d, transform, loc), transform)
+
+
+def exp_from(lower: Any = None) -> Transform:
+    """`u -> lower + exp(u)`."""
+    if lower is None:
+        return ExpTransform()
+    return ComposeTransform([ExpTransform(), AffineTransform(lower, 1.0)])

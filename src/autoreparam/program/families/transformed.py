@@ -1,0 +1,62 @@
+"""Element-wise bijections of a registered base: LogNormal and whatever else users compose."""
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro.distributions.transforms import (
+    AbsTransform,
+    AffineTransform,
+    ComposeTransform,
+    IdentityTransform,
+)
+
+from autoreparam.program.families.registry import (
+    Standardization,
+    Unsupported,
+    register,
+    standardize,
+)
+
+# Only for these may an affine step of unknown sign become part of the scale.
+SYMMETRIC = (
+    dist.Normal,
+    dist.StudentT,
+    dist.Cauchy,
+    dist.Laplace,
+    dist.Logistic,
+    dist.SoftLaplace,
+)
+
+
+@register(dist.TransformedDistribution)
+def transformed(d: dist.TransformedDistribution) -> Standardization:
+    """The base's standardization, with the transforms put behind its own.
+
+    Affine steps that come first are part of the location and the scale, so that
+    `AffineTransform(mu, tau)` of a unit Normal is a `Normal(mu, tau)` here too.
+    """
+    rule = standardize(d.base_dist)
+    steps = _flat([rule.transform, *d.transforms])
+    while steps and isinstance(steps[0], AffineTransform) and isinstance(rule.noise, SYMMETRIC):
+        step = steps.pop(0)
+        rule = rule._replace(
+            loc=step.loc + step.scale * rule.loc, scale=jnp.abs(step.scale) * rule.scale
+        )
+    for step in steps:
+        if step.domain.event_dim or step.codomain.event_dim:
+            raise Unsupported(f"{type(step).__name__} does not act on each element alone")
+        if isinstance(step, AbsTransform):
+            raise Unsupported("AbsTransform cannot be undone")
+    if len(steps) == 1:
+        return rule._replace(transform=steps[0])
+    return rule._replace(transform=ComposeTransform(steps) if steps else IdentityTransform())
+
+
+def _flat(transforms) -> list:
+    """The single steps of nested compositions, without the ones that do nothing."""
+    steps = []
+    for step in transforms:
+        if isinstance(step, ComposeTransform):
+            steps += _flat(step.parts)
+        elif not isinstance(step, IdentityTransform):
+            steps.append(step)
+    return steps

@@ -1,0 +1,299 @@
+"""Effect handlers: a model rewritten in a parameterization, its mean-field guide, its log joint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial, update_wrapper
+from typing import Any
+
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from numpyro.distributions import biject_to, constraints
+from numpyro.handlers import block, condition, substitute
+from numpyro.primitives import _PYRO_STACK, Messenger
+
+from autoreparam.errors import ModelError, ParameterizationError, known
+from autoreparam.program.families import Unsupported, standardize, unwrap
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.target import Target
+from autoreparam.program.trace import inspect
+from autoreparam.program.working import WorkingDistribution, site_map
+
+
+def working_name(name: str) -> str:
+    """The name under which a rewritten site's working coordinates are sampled."""
+    return f"{name}_working"
+
+
+def reparameterize(model: Callable, parameterization: Parameterization) -> Reparameterized:
+    """An ordinary NumPyro model with the same posterior, moved to working coordinates.
+
+    Each site of the parameterization is sampled as `<name>_working`, and is there under its own
+    name and shape as a deterministic. Use it with any NumPyro tool.
+
+    >>> m2 = ar.reparameterize(model, fit.parameterization)
+    >>> mcmc = MCMC(NUTS(m2), num_warmup=500, num_samples=1000)
+    """
+    if not isinstance(parameterization, Parameterization):
+        raise ParameterizationError(
+            f"expected a Parameterization, found {type(parameterization).__name__}; make one with "
+            "Parameterization.noncentered(inspect(model, args, kwargs))"
+        )
+    return Reparameterized(model, parameterization)
+
+
+class Reparameterized:
+    """A model that samples its sites in working coordinates; call it as the original."""
+
+    def __init__(self, model: Callable, parameterization: Parameterization):
+        update_wrapper(self, model, updated=())
+        self.model = model
+        self.parameterization = parameterization
+
+    def __call__(self, *args, **kwargs):
+        rewrite = Rewrite(self.parameterization)
+        with rewrite:
+            result = self.model(*args, **kwargs)
+        unseen = [name for name in self.parameterization.sites if name not in rewrite.seen]
+        if unseen:
+            raise ParameterizationError(
+                f"the model has no latent site {known(unseen)} that could be reparameterized; it "
+                f"sampled {known(rewrite.sampled)}. Was the parameterization made for another "
+                "model?"
+            )
+        return result
+
+    def initial_values(self, values: Mapping[str, Any], args: tuple = (), kwargs=None) -> dict:
+        """Values under original names, mapped to the sites of this model for `init_to_value`.
+
+        A reparameterized site needs the values of the sites its location and scale depend on.
+        """
+        lam = self.parameterization
+        program = inspect(self.model, args, kwargs, sites=lam.sites)
+        mapped = {}
+        for name, value in values.items():
+            if name not in program.structure.by_name:
+                raise ModelError(
+                    f"site '{name}' is no site of the model; it has {known(s.name for s in program.latents)}"
+                )
+            site = program[name]
+            if not site.candidate:
+                mapped[name] = jnp.asarray(value)
+                continue
+            for parent in (*site.loc_parents, *site.scale_parents):
+                if parent not in values:
+                    raise ModelError(
+                        f"an initial value of '{name}' needs one of '{parent}' too: its location "
+                        "or scale depends on it"
+                    )
+            mapped[working_name(name)] = None
+        filled = dict(values)
+        for site in program.latents:  # what is not asked for needs a value only to run the model
+            if site.name not in filled:
+                filled[site.name] = jnp.full(site.shape, 0.5)
+        target = Target(program)
+        working = target.unflatten(target.from_sites(filled, lam.check(program)))
+        for name in values:
+            if program[name].candidate:
+                mapped[working_name(name)] = working[name]
+        return mapped
+
+
+class Rewrite(Messenger):
+    """The handler behind `reparameterize`: `v ~ D` becomes `w ~ working D`, `v = f(w)`."""
+
+    def __init__(self, parameterization: Parameterization):
+        super().__init__()
+        self.lam = parameterization
+        self.seen: set[str] = set()
+        self.sampled: list[str] = []
+
+    def process_message(self, msg) -> None:
+        if msg["type"] != "sample":
+            return
+        name = msg["name"]
+        if not msg["is_observed"]:
+            self.sampled.append(name)
+        if name not in self.lam:
+            return
+        self.seen.add(name)
+        if msg["is_observed"] or msg["value"] is not None:
+            return  # conditioned or substituted inside the model: there is nothing to move
+        self._refuse_outside_value(name)
+        fn = msg["fn"].expand(msg["kwargs"].get("sample_shape", ()) + msg["fn"].batch_shape)
+        map_ = site_map(self._standardize(name, fn), self.lam, name)
+        moved = WorkingDistribution(map_, fn.shape())
+        mask = unwrap(fn)[1]
+        masked = moved if mask is None else moved.mask(jnp.broadcast_to(mask, fn.shape()))
+        with _Spy() as spy:
+            working = numpyro.sample(
+                working_name(name), masked.to_event(fn.event_dim), infer=msg["infer"]
+            )
+        noise = map_.noise(working)
+        _correct(name, spy.message, map_.log_det(noise), fn)
+        msg["type"] = "deterministic"
+        msg["value"] = map_.value(noise)
+        for key in set(msg) - {"type", "name", "value", "cond_indep_stack"}:
+            del msg[key]
+
+    def _standardize(self, name: str, fn):
+        try:
+            rule = standardize(fn)
+        except Unsupported as reason:
+            raise ParameterizationError(
+                f"site '{name}' cannot be reparameterized: {reason}. Leave it out of the "
+                "parameterization, or register a rule for it."
+            ) from None
+        if jnp.shape(self.lam[name]) != fn.shape():
+            raise ParameterizationError(
+                f"site '{name}': λ has shape {jnp.shape(self.lam[name])}, the site's value has "
+                f"shape {fn.shape()}. Was the parameterization made for other data?"
+            )
+        return rule
+
+    def _refuse_outside_value(self, name: str) -> None:
+        """An outer handler that sets the site would be ignored, or break the density: say so."""
+        for handler in _PYRO_STACK[: _PYRO_STACK.index(self)]:
+            given = _given_names(handler)
+            if name in given and working_name(name) not in given:
+                raise ParameterizationError(
+                    f"site '{name}' is reparameterized, so its value cannot be set from outside. "
+                    "Condition the model first and reparameterize the result, or give values "
+                    f"mapped by initial_values({{'{name}': ...}})."
+                )
+
+
+class _Spy(Messenger):
+    """Keeps the last sample message as every handler has left it."""
+
+    message: dict
+
+    def __enter__(self):
+        super().__enter__()
+        return self
+
+    def postprocess_message(self, msg) -> None:
+        if msg["type"] == "sample":
+            self.message = msg
+
+
+class _Jacobian(dist.Unit):
+    """A term of the log density that masks do not touch."""
+
+    def mask(self, mask):
+        """Itself: a Jacobian belongs to the coordinates, not to the density that is masked."""
+        return self
+
+
+def _correct(name: str, message: dict, log_det, fn) -> None:
+    """Restores the Jacobian where scale or mask handlers have changed it with the density."""
+    scale, mask = message["scale"], unwrap(message["fn"])[1]
+    if scale is None and mask is None:
+        return
+    log_det = jnp.broadcast_to(log_det, fn.shape())
+    weight: Any = 1.0 if scale is None else scale
+    got = weight * log_det if mask is None else jnp.where(mask, weight * log_det, 0.0)
+    missing = jnp.sum(log_det - got, axis=tuple(range(-fn.event_dim, 0)))
+    unit = _Jacobian(missing / weight)  # the scale handlers will multiply it again
+    numpyro.sample(f"{name}_jacobian", unit, obs=jnp.zeros(missing.shape + (0,)))
+
+
+def _given_names(handler: Messenger) -> Mapping:
+    """The sites to which a handler gives values, as far as it can be known."""
+    if isinstance(handler, condition | substitute):
+        if handler.data is not None:
+            return handler.data
+        choose = getattr(handler, "substitute_fn", None) or getattr(handler, "condition_fn", None)
+        if isinstance(choose, partial):  # init_to_value(values=...)
+            return choose.keywords.get("values") or {}
+    return {}
+
+
+# -- mean field -------------------------------------------------------------------------------
+
+
+class MeanField(Messenger):
+    """Replaces each latent by an independent Normal in unconstrained coordinates, with params."""
+
+    def __init__(self, init_scale: float = 0.1):
+        super().__init__()
+        self.init_scale = init_scale
+
+    def process_message(self, msg) -> None:
+        if msg["type"] != "sample" or msg["is_observed"] or msg["value"] is not None:
+            return
+        name, fn = msg["name"], msg["fn"]
+        transform = biject_to(fn.support)
+        shape = transform.inverse_shape(fn.shape())
+        loc = numpyro.param(f"{name}_loc", jnp.zeros(shape))
+        scale = numpyro.param(
+            f"{name}_scale", jnp.full(shape, self.init_scale), constraint=constraints.positive
+        )
+        free = dist.Normal(loc, scale).to_event(len(shape))
+        msg["fn"] = dist.TransformedDistribution(free, transform)
+
+
+def mean_field(model: Callable, init_scale: float = 0.1) -> Callable:
+    """A NumPyro guide for the model: independent Normals over its unconstrained latents."""
+
+    def guide(*args, **kwargs):
+        hide = block(hide_fn=lambda msg: msg["type"] == "deterministic" or msg.get("is_observed"))
+        with hide, MeanField(init_scale):
+            model(*args, **kwargs)
+
+    return guide
+
+
+def learnable(model: Callable, start: Parameterization) -> Callable:
+    """The model with λ itself as NumPyro params, `<name>_lam`, to be fitted with a guide."""
+
+    def vip_model(*args, **kwargs):
+        lam = {
+            name: numpyro.param(f"{name}_lam", start[name], constraint=constraints.unit_interval)
+            for name in start.sites
+        }
+        return reparameterize(model, start.replace(lam))(*args, **kwargs)
+
+    return vip_model
+
+
+# -- log joint --------------------------------------------------------------------------------
+
+
+def log_joint(
+    model: Callable,
+    args: tuple = (),
+    kwargs: dict | None = None,
+    *,
+    parameterization: Parameterization | None = None,
+) -> Callable[[Mapping[str, Any]], Any]:
+    """A function from a value per latent to the log joint density.
+
+    Without a parameterization the values are the model's own and no Jacobian is added. With one
+    they are working coordinates, keyed by the original names, and the Jacobian is included.
+    """
+    sites = "auto" if parameterization is None else parameterization.sites
+    target = Target(inspect(model, args, kwargs, sites=sites))
+    if parameterization is None:
+        return target.log_joint
+    lam = parameterization.check(target.program)
+
+    def working_log_joint(working: Mapping[str, Any]):
+        missing = [s.name for s in target.program.latents if s.name not in working]
+        if missing:
+            raise ModelError(f"no value for {known(missing)}; every latent needs one")
+        return target.logdensity(target.flatten(working), lam)
+
+    return working_log_joint
+
+
+__all__ = [
+    "Reparameterized",
+    "Rewrite",
+    "learnable",
+    "log_joint",
+    "mean_field",
+    "reparameterize",
+    "working_name",
+]

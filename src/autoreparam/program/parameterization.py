@@ -1,0 +1,399 @@
+"""λ for every reparameterizable site: an immutable value, a JAX pytree, JSON out and in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autoreparam.errors import ParameterizationError, known
+
+if TYPE_CHECKING:
+    from autoreparam.program.trace import Program
+
+FORMAT = "autoreparam.parameterization"
+INLINE = 10_000  # larger arrays are saved beside the JSON
+
+
+@jax.tree_util.register_pytree_node_class
+class Parameterization:
+    """How far each element of each site is centered: 1 is centered, 0 non-centered.
+
+    `p["theta"]` is λ of the location, with the shape of the site's value; `p.scale["theta"]` that
+    of the scale (the same unless untied); `p.reference["theta"]` the reference scale s0.
+
+    >>> p = Parameterization.centered(program)
+    >>> p = p.replace({"theta": 0.3})
+    """
+
+    __slots__ = ("_loc", "_reference", "_scale")
+    _loc: Mapping[str, Any]
+    _scale: Mapping[str, Any]
+    _reference: Mapping[str, Any]
+
+    def __init__(
+        self,
+        loc: Mapping[str, Any],
+        scale: Mapping[str, Any] | None = None,
+        reference: Mapping[str, Any] | None = None,
+    ):
+        """Checks and freezes λ per site; `scale` is `loc` unless untied, `reference` 1."""
+        lam_loc = {name: _checked(name, lam) for name, lam in loc.items()}
+        for name in [*(scale or ()), *(reference or ())]:
+            if name not in lam_loc:
+                raise ParameterizationError(
+                    f"site '{name}' has no λ; sites of this parameterization: {known(lam_loc)}"
+                )
+        scale, reference = scale or {}, reference or {}
+        lam_scale = {
+            name: _checked(name, scale[name], np.shape(lam)) if name in scale else lam
+            for name, lam in lam_loc.items()
+        }
+        units = {
+            name: _checked_reference(name, reference.get(name, 1.0), np.shape(lam))
+            for name, lam in lam_loc.items()
+        }
+        self._freeze(lam_loc, lam_scale, units)
+
+    def _freeze(self, loc: Mapping, scale: Mapping, reference: Mapping) -> None:
+        object.__setattr__(self, "_loc", MappingProxyType(dict(loc)))
+        object.__setattr__(self, "_scale", MappingProxyType(dict(scale)))
+        object.__setattr__(self, "_reference", MappingProxyType(dict(reference)))
+
+    def __setattr__(self, name, value):
+        raise AttributeError("a Parameterization is immutable; use .replace({...}) for a new one")
+
+    # -- constructors -------------------------------------------------------------------------
+
+    @classmethod
+    def constant(cls, program: Program, lam: float, *, s0: float | None = None) -> Parameterization:
+        """The same λ for every element of every candidate site.
+
+        `s0` is the reference scale: by default the site's own scale where that is constant and its
+        prior median elsewhere, so that λ does not depend on units. The paper has `s0=1`.
+        """
+        dtype = program.dtype
+        loc = {site.name: np.full(site.shape, lam, dtype) for site in program.candidates}
+        if s0 is None:
+            reference: Mapping[str, Any] = program.reference_scales
+        else:
+            reference = {name: np.asarray(s0, dtype) for name in loc}
+        return cls(loc, reference=reference)
+
+    @classmethod
+    def centered(cls, program: Program, *, s0: float | None = None) -> Parameterization:
+        """The model as written: λ = 1 everywhere."""
+        return cls.constant(program, 1.0, s0=s0)
+
+    @classmethod
+    def noncentered(cls, program: Program, *, s0: float | None = None) -> Parameterization:
+        """Every candidate site non-centered: λ = 0 everywhere."""
+        return cls.constant(program, 0.0, s0=s0)
+
+    def replace(
+        self, lam: Mapping[str, Any] | None = None, *, scale: Mapping[str, Any] | None = None
+    ) -> Parameterization:
+        """A new parameterization with λ of some sites replaced; numbers spread over a site.
+
+        `lam` sets location and scale together (tied); `scale` then sets λ of the scale alone.
+        """
+        loc_new, scale_new = dict(self._loc), dict(self._scale)
+        for name, value in (lam or {}).items():
+            loc_new[name] = scale_new[name] = self._spread(name, value)
+        for name, value in (scale or {}).items():
+            scale_new[name] = self._spread(name, value)
+        return Parameterization(loc_new, scale_new, self._reference)
+
+    def _spread(self, name: str, value: Any):
+        if name not in self._loc:
+            raise ParameterizationError(
+                f"site '{name}' is not part of this parameterization; "
+                f"its sites are {known(self._loc)}"
+            )
+        shape = np.shape(self._loc[name])
+        value = _as_array(name, value)
+        if value.shape not in ((), shape):
+            raise ParameterizationError(
+                f"site '{name}': expected λ as a number or of shape {shape}, the shape of the "
+                f"site's value; found shape {value.shape}"
+            )
+        numpy = np if isinstance(value, np.ndarray) else jnp
+        return numpy.broadcast_to(value, shape).astype(self._loc[name].dtype)
+
+    def map(self, change: Callable[[Any], Any]) -> Parameterization:
+        """A new parameterization with every λ, of locations and scales, changed alike."""
+        return Parameterization(
+            {name: change(lam) for name, lam in self._loc.items()},
+            {name: change(lam) for name, lam in self._scale.items()},
+            self._reference,
+        )
+
+    def round(self) -> Parameterization:
+        """Each λ rounded to 0 or 1 (the paper's discrete VIP)."""
+        return self.map(lambda lam: (lam >= 0.5).astype(lam.dtype))
+
+    # -- reading ------------------------------------------------------------------------------
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites, in the order of the model."""
+        return tuple(self._loc)
+
+    @property
+    def scale(self) -> Mapping[str, Any]:
+        """λ of the scale per site."""
+        return self._scale
+
+    @property
+    def reference(self) -> Mapping[str, Any]:
+        """The reference scale s0 per site."""
+        return self._reference
+
+    @property
+    def tied(self) -> bool:
+        """Whether location and scale share one λ everywhere."""
+        return all(np.array_equal(self._loc[name], self._scale[name]) for name in self._loc)
+
+    def __getitem__(self, name: str):
+        if name not in self._loc:
+            raise KeyError(f"site '{name}'; sites of this parameterization: {known(self._loc)}")
+        return self._loc[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._loc
+
+    def __iter__(self) -> Iterable[str]:  # type: ignore[override]
+        return iter(self._loc)
+
+    def __len__(self) -> int:
+        return len(self._loc)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Parameterization) or self.sites != other.sites:
+            return NotImplemented if not isinstance(other, Parameterization) else False
+        mine, theirs = jax.tree.leaves(self), jax.tree.leaves(other)
+        return all(np.array_equal(a, b) for a, b in zip(mine, theirs))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Parameterization({', '.join(map(self._describe, self._loc))})"
+
+    def _describe(self, name: str) -> str:
+        text = f"{name}{list(np.shape(self._loc[name]))}: {_range(self._loc[name])}"
+        if not isinstance(self._loc[name], jax.core.Tracer) and not np.array_equal(
+            self._loc[name], self._scale[name]
+        ):
+            text += f" (scale {_range(self._scale[name])})"
+        return text
+
+    # -- fitting a model ----------------------------------------------------------------------
+
+    def check(self, program: Program) -> Parameterization:
+        """This parameterization, if it fits the program's candidate sites; an error otherwise."""
+        shapes = {site.name: site.shape for site in program.candidates}
+        for name in self._loc:
+            if name not in shapes:
+                why = program.explain(name)
+                raise ParameterizationError(
+                    f"site '{name}' of this parameterization {why}; sites that can be "
+                    f"reparameterized here: {known(shapes)}. Was it made for another model?"
+                )
+            if np.shape(self._loc[name]) != shapes[name]:
+                raise ParameterizationError(
+                    f"site '{name}': λ has shape {np.shape(self._loc[name])}, the site's value "
+                    f"has shape {shapes[name]}. Was it made for other data?"
+                )
+        missing = [name for name in shapes if name not in self._loc]
+        if missing:
+            raise ParameterizationError(
+                f"this parameterization has no λ for {known(missing)}; it covers "
+                f"{known(self._loc)}. Was it made for another model?"
+            )
+        # In the order of the program, so that equal models share one compiled program.
+        return _ordered(self, shapes)
+
+    # -- JSON ---------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        """The parameterization as JSON text, exact to the last bit."""
+        return json.dumps(self._document(lambda key, array: array.tolist()), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str, program: Program | None = None) -> Parameterization:
+        """The parameterization in a JSON text; checked against `program` where one is given."""
+        try:
+            document = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ParameterizationError(f"not JSON: {error}") from None
+        return cls._from_document(document, {}, program)
+
+    def save(self, path: str | Path) -> None:
+        """Writes JSON, with large arrays in an npz file of the same name beside it."""
+        path, arrays = Path(path), {}
+
+        def place(key: str, array: np.ndarray) -> Any:
+            if array.size <= INLINE:
+                return array.tolist()
+            arrays[key] = array
+            return {"npz": key}
+
+        text = json.dumps(self._document(place), indent=1)
+        beside = path.with_suffix(".npz")
+        if arrays:
+            np.savez_compressed(beside, **arrays)  # type: ignore[arg-type]
+        path.write_text(text, encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path, program: Program | None = None) -> Parameterization:
+        """The parameterization in a file written by `save`."""
+        path = Path(path)
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise ParameterizationError(f"cannot read {path}: {error}") from None
+        beside, arrays = path.with_suffix(".npz"), {}
+        if beside.exists():
+            with np.load(beside, allow_pickle=False) as stored:
+                arrays = dict(stored)
+        return cls._from_document(document, arrays, program)
+
+    def _document(self, place: Callable[[str, np.ndarray], Any]) -> dict:
+        sites = {}
+        for name in self._loc:
+            loc, scale = np.asarray(self._loc[name]), np.asarray(self._scale[name])
+            entry = {"shape": list(loc.shape), "lam": place(f"{name}/lam", loc)}
+            if not np.array_equal(loc, scale):
+                entry["lam_scale"] = place(f"{name}/lam_scale", scale)
+            entry["reference"] = place(f"{name}/reference", np.asarray(self._reference[name]))
+            sites[name] = entry
+        return {"format": FORMAT, "version": 1, "sites": sites}
+
+    @classmethod
+    def _from_document(cls, document: Any, arrays: dict, program: Program | None):
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise ParameterizationError(
+                f'not a parameterization: expected a JSON object with "format": "{FORMAT}"'
+            )
+        if document.get("version") != 1 or not isinstance(document.get("sites"), dict):
+            raise ParameterizationError(
+                f"unknown version {document.get('version')!r} of the format; this is version 1"
+            )
+        loc, scale, reference = {}, {}, {}
+        for name, entry in document["sites"].items():
+            if not isinstance(entry, dict) or not {"shape", "lam"} <= entry.keys():
+                raise ParameterizationError(f"site '{name}': expected 'shape' and 'lam'")
+            shape = tuple(entry["shape"])
+            loc[name] = _stored(name, entry["lam"], arrays, shape)
+            if "lam_scale" in entry:
+                scale[name] = _stored(name, entry["lam_scale"], arrays, shape)
+            reference[name] = _stored(name, entry.get("reference", 1.0), arrays)
+        parameterization = cls(loc, scale, reference)
+        return parameterization if program is None else parameterization.check(program)
+
+    # -- pytree -------------------------------------------------------------------------------
+
+    def tree_flatten(self):
+        """Leaves: λ of locations, λ of scales, reference scales; static: the names."""
+        names = self.sites
+        leaves = [m[name] for m in (self._loc, self._scale, self._reference) for name in names]
+        return leaves, names
+
+    @classmethod
+    def tree_unflatten(cls, names, leaves):
+        """Rebuilds without checks: leaves may be anything JAX puts there."""
+        count, leaves = len(names), list(leaves)
+        self = object.__new__(cls)
+        self._freeze(
+            dict(zip(names, leaves[:count])),
+            dict(zip(names, leaves[count : 2 * count])),
+            dict(zip(names, leaves[2 * count :])),
+        )
+        return self
+
+
+def _ordered(p: Parameterization, names: Iterable[str]) -> Parameterization:
+    names = list(names)
+    if list(p.sites) == names:
+        return p
+    return Parameterization(
+        {name: p[name] for name in names},
+        {name: p.scale[name] for name in names},
+        {name: p.reference[name] for name in names},
+    )
+
+
+def _as_array(name: str, value: Any):
+    """The value as an array: JAX's stay JAX's, the rest becomes numpy."""
+    if isinstance(value, jax.Array):
+        return value
+    try:
+        array = np.asarray(value)
+        if array.dtype == np.float32:
+            return array
+        return array.astype(jnp.result_type(float))
+    except (TypeError, ValueError):
+        raise ParameterizationError(f"site '{name}': expected numbers, found {value!r}") from None
+
+
+def _checked(name: str, lam: Any, shape: tuple[int, ...] | None = None):
+    lam = _as_array(name, lam)
+    if shape is not None and lam.shape != shape:
+        raise ParameterizationError(
+            f"site '{name}': λ of the scale has shape {lam.shape}, λ of the location {shape}"
+        )
+    if isinstance(lam, jax.core.Tracer):
+        return lam
+    values = np.asarray(lam)
+    outside = ~((values >= 0) & (values <= 1))
+    if outside.any():
+        worst = values[outside].flat[0]
+        raise ParameterizationError(
+            f"site '{name}': expected λ between 0 (non-centered) and 1 (centered); "
+            f"found {worst} in {int(outside.sum())} of {values.size} elements"
+        )
+    return lam
+
+
+def _checked_reference(name: str, reference: Any, shape: tuple[int, ...]):
+    reference = _as_array(name, reference)
+    if isinstance(reference, jax.core.Tracer):
+        return reference
+    fits = np.broadcast_shapes(np.shape(reference), shape) == shape
+    values = np.asarray(reference)
+    if not fits or not (np.isfinite(values) & (values > 0)).all():
+        raise ParameterizationError(
+            f"site '{name}': expected a positive reference scale that broadcasts to {shape}; "
+            f"found {np.array2string(values, threshold=4)}"
+        )
+    return reference
+
+
+def _stored(name: str, value: Any, arrays: dict, shape: tuple[int, ...] | None = None):
+    if isinstance(value, dict):
+        key = value.get("npz")
+        if key not in arrays:
+            raise ParameterizationError(f"site '{name}': array {key!r} is not in the npz file")
+        value = arrays[key]
+    array = _as_array(name, value)
+    if shape is not None and array.shape != shape:
+        raise ParameterizationError(
+            f"site '{name}': expected values of shape {shape}, found shape {array.shape}"
+        )
+    return array
+
+
+def _range(lam: Any) -> str:
+    if isinstance(lam, jax.core.Tracer):
+        return "traced"
+    values = np.asarray(lam)
+    if values.size == 0:
+        return "no elements"
+    low, high = values.min(), values.max()
+    return f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"

@@ -1,0 +1,247 @@
+"""The log density over a flat working vector, with λ as an argument, and the maps around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax import Array
+from numpyro.distributions import biject_to
+from numpyro.primitives import Messenger
+
+from autoreparam.errors import ModelError
+from autoreparam.program.families import standardize, unwrap
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.trace import Program, Site
+from autoreparam.program.working import WorkingMap, site_map
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Target:
+    """A program's log density in working coordinates: `position` is flat, `lam` an argument.
+
+    A pytree whose leaves are the data: a function compiled with a target as its argument serves
+    every λ and every data set of the same shapes.
+    """
+
+    program: Program
+
+    @property
+    def size(self) -> int:
+        """Length of the flat working vector."""
+        return sum(site.size for site in self.program.latents)
+
+    # -- density ------------------------------------------------------------------------------
+
+    def logdensity(self, position: Array, lam: Parameterization) -> Array:
+        """`log p(z, x) + log |dz / d working|` at a working position."""
+        visit = _AtWorking(self.program, self.unflatten(position), lam)
+        visit.run()
+        return sum(visit.terms, jnp.zeros((), position.dtype))
+
+    def log_joint(self, values: Mapping[str, Array]) -> Array:
+        """`log p(z, x)` at the model's own values, without any Jacobian."""
+        visit = _AtValues(self.program, values, None)
+        visit.run()
+        return sum(visit.terms, jnp.zeros((), self.program.dtype))
+
+    def log_determinant(self, position: Array, lam: Parameterization) -> Array:
+        """`log |dz / d working|`: what `logdensity` adds to the model's own log joint."""
+        visit = _AtWorking(self.program, self.unflatten(position), lam)
+        visit.run()
+        return sum(map(jnp.sum, visit.log_dets.values()), jnp.zeros((), position.dtype))
+
+    # -- coordinates --------------------------------------------------------------------------
+
+    def to_sites(self, position: Array, lam: Parameterization) -> dict[str, Array]:
+        """Every latent and deterministic under its own name, in the model's own space."""
+        visit = _AtWorking(self.program, self.unflatten(position), lam)
+        visit.run()
+        return visit.values
+
+    def from_sites(self, values: Mapping[str, Any], lam: Parameterization) -> Array:
+        """The working position of the latents' values; other names are ignored."""
+        visit = _AtValues(self.program, values, lam)
+        visit.run()
+        return self.flatten(visit.working)
+
+    def carry(
+        self, position: Array, score: Array, lam: Parameterization, new_lam: Parameterization
+    ) -> tuple[Array, Array, Array]:
+        """Position and score in the coordinates of `new_lam`, and what the log density gains.
+
+        `score` is the gradient of `logdensity` at `position`. Only the locations and scales of the
+        candidate sites are evaluated; no likelihood and no new gradient of the target.
+        """
+        new_position, log_det = self._translate(position, lam, new_lam)
+
+        def back(new_position: Array) -> Array:
+            old, gain = self._translate(new_position, new_lam, lam)
+            return jnp.vdot(score, old) + gain
+
+        return new_position, jax.grad(back)(new_position), -log_det
+
+    def _translate(self, position, lam, new_lam) -> tuple[Array, Array]:
+        """The same point in the coordinates of `new_lam`, and `log |d new / d old|`."""
+        visit = _AtWorking(self.program, self.unflatten(position), lam)
+        visit.run()
+        moved, log_det = dict(visit.working), jnp.zeros((), position.dtype)
+        for name, (old, noise) in visit.maps.items():
+            new = site_map(old.rule, new_lam, name)
+            moved[name] = new.working(noise)
+            stretch = new.log_stretch() - old.log_stretch()
+            log_det += jnp.sum(jnp.broadcast_to(stretch, jnp.shape(noise)))
+        return self.flatten(moved), log_det
+
+    # -- layout -------------------------------------------------------------------------------
+
+    def flatten(self, working: Mapping[str, Array]) -> Array:
+        """One flat vector from an array per latent, in the order of the model."""
+        parts = [jnp.ravel(working[site.name]) for site in self.program.latents]
+        return jnp.concatenate(parts).astype(self.program.dtype)
+
+    def unflatten(self, position: Array) -> dict[str, Array]:
+        """The inverse of `flatten`."""
+        latents = self.program.latents
+        # The transpose of `split` is one concatenation; slices would pad and add once a site.
+        parts = jax.lax.split(position, [site.size for site in latents])
+        return {
+            site.name: part.reshape(site.unconstrained_shape)
+            for site, part in zip(latents, parts)
+        }
+
+
+class _Visit(Messenger):
+    """Runs the model once, placing every latent and adding up the terms of the log density."""
+
+    def __init__(self, program: Program):
+        super().__init__()
+        self.program = program
+        self.site = program.structure.by_name
+        self.values: dict[str, Array] = {}
+        self.working: dict[str, Array] = {}
+        self.terms: list[Array] = []
+        self.log_dets: dict[str, Array] = {}
+
+    def run(self) -> None:
+        with self:
+            self.program.run()
+
+    def process_message(self, msg) -> None:
+        if msg["type"] == "control_flow":
+            inside = {name: self.scanned(s) for name, s in self.site.items() if s.scanned}
+            msg["kwargs"]["substitute_stack"].append(("substitute", inside))
+        elif msg["type"] == "deterministic":
+            self.values[msg["name"]] = msg["value"]
+        elif msg["type"] == "sample":
+            self._sample(msg)
+
+    def _sample(self, msg) -> None:
+        site = self.site.get(msg["name"])
+        if site is None:
+            raise ModelError(
+                f"site '{msg['name']}' was not there when the model was inspected: its structure "
+                "changes between runs. Make it depend on the arguments alone."
+            )
+        if site.kind == "latent":
+            value, log_prob = self.place(site, msg)
+            msg["value"] = self.values[site.name] = value
+        elif site.kind == "deterministic":  # a point mass
+            base = unwrap(msg["fn"])[0]
+            msg["value"] = self.values[site.name] = jnp.broadcast_to(base.v, site.shape)
+            log_prob = jnp.asarray(base.log_density)
+        else:
+            log_prob = msg["fn"].log_prob(msg["value"])
+            log_prob = log_prob if msg["scale"] is None else msg["scale"] * log_prob
+        self.terms.append(jnp.sum(log_prob))
+
+    def place(self, site: Site, msg) -> tuple[Array, Array]:
+        """The value of a latent, and its share of the log density."""
+        raise NotImplementedError
+
+    def scanned(self, site: Site) -> Array:
+        """The value of a latent inside `scan`."""
+        raise NotImplementedError
+
+
+class _AtWorking(_Visit):
+    """Latents at working coordinates under λ; densities include the Jacobian."""
+
+    def __init__(self, program: Program, working: Mapping[str, Array], lam: Parameterization):
+        super().__init__(program)
+        self.lam = lam
+        self.working = dict(working)
+        self.maps: dict[str, tuple[WorkingMap, Array]] = {}
+
+    def place(self, site: Site, msg) -> tuple[Array, Array]:
+        point, scale = self.working[site.name], msg["scale"]
+        if not site.candidate:
+            transform = biject_to(msg["fn"].support)
+            value = transform(point)
+            log_det = transform.log_abs_det_jacobian(point, value)
+            log_prob = msg["fn"].log_prob(value)
+            log_prob = log_prob if scale is None else scale * log_prob
+            self.log_dets[site.name] = log_det
+            return value, jnp.sum(log_prob) + jnp.sum(log_det)
+        map_, mask = site_map(standardize(msg["fn"]), self.lam, site.name), unwrap(msg["fn"])[1]
+        noise = map_.noise(point)
+        self.maps[site.name] = (map_, noise)
+        log_det = jnp.broadcast_to(map_.log_det(noise), site.shape)
+        self.log_dets[site.name] = log_det
+        value = map_.value(noise)
+        return value, temper(map_.log_prob(noise), log_det, scale, mask)
+
+    def scanned(self, site: Site) -> Array:
+        return biject_to(site.scanned)(self.working[site.name])
+
+
+class _AtValues(_Visit):
+    """Latents at the model's own values; densities without the Jacobian."""
+
+    def __init__(self, program: Program, values: Mapping, lam: Parameterization | None):
+        super().__init__(program)
+        self.given, self.lam = values, lam
+
+    def place(self, site: Site, msg) -> tuple[Array, Array]:
+        value = self._given(site)
+        if self.lam is not None:
+            if site.candidate:
+                map_ = site_map(standardize(msg["fn"]), self.lam, site.name)
+                self.working[site.name] = map_.working(map_.noise_of_value(value))
+            else:
+                self.working[site.name] = biject_to(msg["fn"].support).inv(value)
+        log_prob = msg["fn"].log_prob(value)
+        return value, log_prob if msg["scale"] is None else msg["scale"] * log_prob
+
+    def scanned(self, site: Site) -> Array:
+        return self._given(site)
+
+    def _given(self, site: Site) -> Array:
+        if site.name not in self.given:
+            raise ModelError(f"site '{site.name}' has no value; every latent needs one")
+        value = jnp.asarray(self.given[site.name])
+        if value.shape != site.shape:
+            raise ModelError(
+                f"site '{site.name}': expected a value of shape {site.shape}, found {value.shape}"
+            )
+        return value
+
+
+def temper(log_prob: Array, log_det: Array, scale: Any, mask: Any) -> Array:
+    """Working log density of a site whose own density is scaled or masked.
+
+    The density of the values is scaled, the Jacobian is not: `c log p(z) + log |dz / d working|`,
+    which is `log_prob` itself where there is neither.
+    """
+    if scale is None and mask is None:
+        return log_prob
+    weight: Any = 1.0 if scale is None else scale
+    if mask is None:
+        return weight * (log_prob - log_det) + log_det
+    return jnp.where(mask, weight * (log_prob - log_det), 0.0) + log_det
