@@ -88,9 +88,8 @@ def test_the_table_has_a_row_for_every_registered_family():
 
 
 @rows
-@pytest.mark.parametrize("untied", [False, True], ids=["tied", "untied"])
-def test_values_survive_the_round_trip(row, untied):
-    _, target, lam, position, values = place(row, untied)
+def test_values_survive_the_round_trip(row):
+    _, target, lam, position, values = place(row, untied=True)
     found = target.to_sites(position, lam)
     for name, value in values.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-12)
@@ -98,9 +97,8 @@ def test_values_survive_the_round_trip(row, untied):
 
 
 @rows
-@pytest.mark.parametrize("untied", [False, True], ids=["tied", "untied"])
-def test_log_determinant_equals_autodiff(row, untied):
-    _, target, lam, position, _ = place(row, untied)
+def test_log_determinant_equals_autodiff(row):
+    _, target, lam, position, _ = place(row, untied=True)
 
     def values(position):
         found = target.to_sites(position, lam)
@@ -240,7 +238,7 @@ def test_draws_from_the_working_distribution_are_draws_from_the_prior(row):
 SHAPES = st.sampled_from([(), (1,), (4,), (2, 3), (3, 1)])
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(
     plates=SHAPES,
     event=st.sampled_from([(), (2,), (2, 2)]),

@@ -112,8 +112,7 @@ class Target:
         # The transpose of `split` is one concatenation; slices would pad and add once a site.
         parts = jax.lax.split(position, [site.size for site in latents])
         return {
-            site.name: part.reshape(site.unconstrained_shape)
-            for site, part in zip(latents, parts)
+            site.name: part.reshape(site.unconstrained_shape) for site, part in zip(latents, parts)
         }
 
 
@@ -194,8 +193,9 @@ class _AtWorking(_Visit):
         self.maps[site.name] = (map_, noise)
         log_det = jnp.broadcast_to(map_.log_det(noise), site.shape)
         self.log_dets[site.name] = log_det
-        value = map_.value(noise)
-        return value, temper(map_.log_prob(noise), log_det, scale, mask)
+        if scale is None and mask is None:
+            return map_.value(noise), map_.total_log_prob(noise)
+        return map_.value(noise), temper(map_.log_prob(noise), log_det, scale, mask)
 
     def scanned(self, site: Site) -> Array:
         return biject_to(site.scanned)(self.working[site.name])
@@ -236,11 +236,8 @@ class _AtValues(_Visit):
 def temper(log_prob: Array, log_det: Array, scale: Any, mask: Any) -> Array:
     """Working log density of a site whose own density is scaled or masked.
 
-    The density of the values is scaled, the Jacobian is not: `c log p(z) + log |dz / d working|`,
-    which is `log_prob` itself where there is neither.
+    The density of the values is scaled, the Jacobian is not: `c log p(z) + log |dz / d working|`.
     """
-    if scale is None and mask is None:
-        return log_prob
     weight: Any = 1.0 if scale is None else scale
     if mask is None:
         return weight * (log_prob - log_det) + log_det

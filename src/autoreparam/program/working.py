@@ -7,11 +7,14 @@ With `loc = m`, `scale = s`, noise `e`, and the reference scale `s0`:
 The first λ (of the location) and the second (of the scale) are the same unless untied.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import Array
+from jax.custom_derivatives import SymbolicZero
 from numpyro.distributions import constraints
 
 from autoreparam.program.families import Standardization
@@ -27,9 +30,8 @@ class WorkingMap(NamedTuple):
 
     def noise(self, working: Array) -> Array:
         """`e` at working coordinates."""
-        # Multiplying by exp(-λ log(s/s0)) is cheaper than dividing by a power.
-        shrink = jnp.exp(-self.lam_scale * self._log_ratio()) / self.reference
-        return (working - self.lam_loc * self.rule.loc) * shrink
+        args = (working, self.rule.loc, self._log_ratio(), self.lam_loc, self.lam_scale)
+        return _shrink(*map(jnp.asarray, args), jnp.asarray(self.reference))
 
     def working(self, noise: Array) -> Array:
         """Working coordinates of `e`."""
@@ -51,6 +53,13 @@ class WorkingMap(NamedTuple):
         """The log density of the working coordinates of `e`, element by element."""
         return self.rule.noise.log_prob(noise) - self.log_stretch()
 
+    def total_log_prob(self, noise: Array) -> Array:
+        """The sum of `log_prob`; cheaper, since scales are mostly scalars."""
+        ones = noise.size // jnp.size(self.reference)
+        stretch = _sum_of_product(jnp.asarray(self.lam_scale), self._log_ratio())
+        log_reference = ones * jnp.sum(jnp.log(self.reference))
+        return jnp.sum(self.rule.noise.log_prob(noise)) - stretch - log_reference
+
     def log_det(self, noise: Array) -> Array:
         """`log |d value / d working|` of each element."""
         unconstrained = self.rule.loc + self.rule.scale * noise
@@ -60,6 +69,37 @@ class WorkingMap(NamedTuple):
 
     def _log_ratio(self) -> Array:
         return jnp.log(self.rule.scale / self.reference)
+
+
+@jax.custom_jvp
+def _shrink(working, loc, log_ratio, lam_loc, lam_scale, reference) -> Array:
+    """`(working - λ m) exp(-λ log(s / s0)) / s0`: cheaper than dividing by a power."""
+    return (working - lam_loc * loc) * (jnp.exp(-lam_scale * log_ratio) / reference)
+
+
+@partial(_shrink.defjvp, symbolic_zeros=True)
+def _(primals, tangents):
+    # Written out so that the exponential is evaluated once, and not again for the gradient; signs
+    # go with the tangents, which are mostly scalars. Both matter at a million elements.
+    working, loc, log_ratio, lam_loc, lam_scale, reference = primals
+    factor = jnp.exp(-lam_scale * log_ratio) / reference
+    noise = (working - lam_loc * loc) * factor
+    slopes = (factor, lam_loc * factor, lam_scale * noise, loc * factor, log_ratio * noise,
+              noise / reference)  # fmt: skip
+    signs = (1, -1, -1, -1, -1, -1)
+    terms = [
+        slope * (tangent if sign > 0 else -tangent)
+        for slope, tangent, sign in zip(slopes, tangents, signs)
+        if not isinstance(tangent, SymbolicZero)
+    ]
+    return noise, sum(terms[1:], terms[0]) if terms else jnp.zeros_like(noise)
+
+
+def _sum_of_product(full: Array, small: Array) -> Array:
+    """`sum(full * small)` for a `small` that broadcasts to `full`, without spreading it out."""
+    small = jnp.reshape(small, (1,) * (full.ndim - jnp.ndim(small)) + jnp.shape(small))
+    spread = tuple(i for i in range(full.ndim) if small.shape[i] != full.shape[i])
+    return jnp.sum(jnp.sum(full, axis=spread, keepdims=True) * small)
 
 
 class WorkingDistribution(dist.Distribution):
@@ -86,5 +126,3 @@ class WorkingDistribution(dist.Distribution):
 def site_map(rule: Standardization, lam, name: str) -> WorkingMap:
     """The map of a site under the parameterization `lam`."""
     return WorkingMap(rule, lam[name], lam.scale[name], lam.reference[name])
-
-

@@ -79,9 +79,7 @@ def unwrap(fn: dist.Distribution) -> tuple[dist.Distribution, Any]:
     values. The mask is None where there was none.
     """
     mask = None
-    while isinstance(
-        fn, dist.MaskedDistribution | dist.ExpandedDistribution | dist.Independent
-    ):
+    while isinstance(fn, dist.MaskedDistribution | dist.ExpandedDistribution | dist.Independent):
         if isinstance(fn, dist.MaskedDistribution):
             inner = jnp.asarray(fn._mask)
             inner = inner.reshape(inner.shape + (1,) * (fn.event_dim if inner.ndim else 0))
