@@ -6,11 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from autoreparam.program.handlers import Reparameterized, learnable, log_joint, mean_field
+from autoreparam.program.handlers import (
+    learnable,
+    log_joint,
+    mean_field,
+    original_values,
+    reparameterize,
+)
 from autoreparam.program.parameterization import Parameterization
-from autoreparam.program.target import Target
 from autoreparam.program.trace import inspect
 
 make_log_joint = log_joint
@@ -18,13 +24,13 @@ make_variational = mean_field
 
 
 def make_ncp(model: Callable, args: tuple = (), kwargs: dict | None = None) -> tuple:
-    """The non-centered model, and the map `f` from its values to the original model's.
+    """The non-centered model, and the map `f` from its latents' values to the original model's.
 
-    Values are keyed by the original names on both sides, in the model's own space.
+    Both are keyed by the original names.
     """
     program = inspect(model, args, kwargs, sites="all")
     lam = Parameterization.noncentered(program, s0=1.0)
-    return Reparameterized(model, lam), _to_sites(Target(program), lam)
+    return reparameterize(model, lam), partial(original_values, program, lam)
 
 
 def make_vip(model: Callable, args: tuple = (), kwargs: dict | None = None) -> tuple:
@@ -34,13 +40,8 @@ def make_vip(model: Callable, args: tuple = (), kwargs: dict | None = None) -> t
     """
     program = inspect(model, args, kwargs, sites="all")
     start = Parameterization.constant(program, 0.5, s0=1.0)
-    target = Target(program)
 
-    def to_sites(working: dict[str, Any], lam: dict[str, Any]) -> dict[str, Any]:
-        return _to_sites(target, start.replace(lam))(working)
+    def to_sites(values: dict[str, Any], lam: dict[str, Any]) -> dict[str, Any]:
+        return original_values(program, start.replace(lam), values)
 
     return learnable(model, start), to_sites
-
-
-def _to_sites(target: Target, lam: Parameterization) -> Callable:
-    return lambda working: target.to_sites(target.flatten(working), lam)

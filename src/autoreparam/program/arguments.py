@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -16,10 +17,12 @@ class Fixed:
     __slots__ = ("key", "value")
 
     def __init__(self, value: Any):
+        if isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            # Under a trace, operations on a JAX array are staged and have no values to look at.
+            value = np.asarray(value)
         self.value = value
-        if isinstance(value, np.ndarray | jax.Array):
-            array = np.asarray(value)
-            self.key: Any = (array.shape, str(array.dtype), array.tobytes())
+        if isinstance(value, np.ndarray):
+            self.key: Any = (value.shape, str(value.dtype), value.tobytes())
         else:
             try:
                 hash(value)

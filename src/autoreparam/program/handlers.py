@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import biject_to, constraints
-from numpyro.handlers import block, condition, substitute
+from numpyro.handlers import block, condition, do, replay, seed, substitute, trace
 from numpyro.primitives import _PYRO_STACK, Messenger
 
 from autoreparam.errors import ModelError, ParameterizationError, known
 from autoreparam.program.families import Unsupported, standardize, unwrap
 from autoreparam.program.parameterization import Parameterization
-from autoreparam.program.target import Target
-from autoreparam.program.trace import inspect
+from autoreparam.program.target import Target, per_element
+from autoreparam.program.trace import Program, inspect
 from autoreparam.program.working import WorkingDistribution, site_map
 
 
@@ -35,6 +35,8 @@ def reparameterize(model: Callable, parameterization: Parameterization) -> Repar
     >>> m2 = ar.reparameterize(model, fit.parameterization)
     >>> mcmc = MCMC(NUTS(m2), num_warmup=500, num_samples=1000)
     """
+    if not callable(model):
+        raise ModelError(f"expected a NumPyro model, a callable; found {type(model).__name__}")
     if not isinstance(parameterization, Parameterization):
         raise ParameterizationError(
             f"expected a Parameterization, found {type(parameterization).__name__}; make one with "
@@ -52,6 +54,7 @@ class Reparameterized:
         self.parameterization = parameterization
 
     def __call__(self, *args, **kwargs):
+        """Runs the model, its sites in working coordinates."""
         rewrite = Rewrite(self.parameterization)
         with rewrite:
             result = self.model(*args, **kwargs)
@@ -67,37 +70,35 @@ class Reparameterized:
     def initial_values(self, values: Mapping[str, Any], args: tuple = (), kwargs=None) -> dict:
         """Values under original names, mapped to the sites of this model for `init_to_value`.
 
-        A reparameterized site needs the values of the sites its location and scale depend on.
+        A reparameterized site needs the values of the sites its distribution depends on.
         """
         lam = self.parameterization
         program = inspect(self.model, args, kwargs, sites=lam.sites)
-        mapped = {}
-        for name, value in values.items():
-            if name not in program.structure.by_name:
+        latents = {site.name: site for site in program.latents}
+        for name in values:
+            if name not in latents:
                 raise ModelError(
-                    f"site '{name}' is no site of the model; it has {known(s.name for s in program.latents)}"
+                    f"'{name}' is no latent site of the model; it has {known(latents)}"
                 )
-            site = program[name]
-            if not site.candidate:
-                mapped[name] = jnp.asarray(value)
-                continue
-            for parent in (*site.loc_parents, *site.scale_parents):
+            needed = latents[name].parents if latents[name].candidate else ()
+            for parent in needed:
                 if parent not in values:
                     raise ModelError(
-                        f"an initial value of '{name}' needs one of '{parent}' too: its location "
-                        "or scale depends on it"
+                        f"an initial value of '{name}' needs one of '{parent}' too: its "
+                        "distribution depends on it"
                     )
-            mapped[working_name(name)] = None
         filled = dict(values)
         for site in program.latents:  # what is not asked for needs a value only to run the model
             if site.name not in filled:
                 filled[site.name] = jnp.full(site.shape, 0.5)
         target = Target(program)
         working = target.unflatten(target.from_sites(filled, lam.check(program)))
-        for name in values:
-            if program[name].candidate:
-                mapped[working_name(name)] = working[name]
-        return mapped
+        return {
+            working_name(name) if name in lam else name: (
+                working[name] if name in lam else jnp.asarray(value)
+            )
+            for name, value in values.items()
+        }
 
 
 class Rewrite(Messenger):
@@ -110,6 +111,7 @@ class Rewrite(Messenger):
         self.sampled: list[str] = []
 
     def process_message(self, msg) -> None:
+        """Samples the working coordinates and turns the site into a deterministic of them."""
         if msg["type"] != "sample":
             return
         name = msg["name"]
@@ -122,9 +124,9 @@ class Rewrite(Messenger):
             return  # conditioned or substituted inside the model: there is nothing to move
         self._refuse_outside_value(name)
         fn = msg["fn"].expand(msg["kwargs"].get("sample_shape", ()) + msg["fn"].batch_shape)
-        map_ = site_map(self._standardize(name, fn), self.lam, name)
-        moved = WorkingDistribution(map_, fn.shape())
         mask = unwrap(fn)[1]
+        map_ = site_map(self._standardize(name, fn), self.lam, name, mask)
+        moved = WorkingDistribution(map_, fn.shape())
         masked = moved if mask is None else moved.mask(jnp.broadcast_to(mask, fn.shape()))
         with _Spy() as spy:
             working = numpyro.sample(
@@ -193,14 +195,19 @@ def _correct(name: str, message: dict, log_det, fn) -> None:
         return
     log_det = jnp.broadcast_to(log_det, fn.shape())
     weight: Any = 1.0 if scale is None else scale
-    got = weight * log_det if mask is None else jnp.where(mask, weight * log_det, 0.0)
+    got = per_element(weight, fn.event_dim) * log_det
+    got = got if mask is None else jnp.where(mask, got, 0.0)
     missing = jnp.sum(log_det - got, axis=tuple(range(-fn.event_dim, 0)))
     unit = _Jacobian(missing / weight)  # the scale handlers will multiply it again
-    numpyro.sample(f"{name}_jacobian", unit, obs=jnp.zeros(missing.shape + (0,)))
+    numpyro.sample(f"{name}_jacobian", unit, obs=jnp.zeros((*missing.shape, 0)))
 
 
 def _given_names(handler: Messenger) -> Mapping:
     """The sites to which a handler gives values, as far as it can be known."""
+    if isinstance(handler, replay):
+        return {n: site for n, site in handler.trace.items() if site["type"] == "sample"}
+    if isinstance(handler, do):
+        return handler.data
     if isinstance(handler, condition | substitute):
         if handler.data is not None:
             return handler.data
@@ -208,6 +215,28 @@ def _given_names(handler: Messenger) -> Mapping:
         if isinstance(choose, partial):  # init_to_value(values=...)
             return choose.keywords.get("values") or {}
     return {}
+
+
+def original_values(
+    program: Program, lam: Parameterization, values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Every latent and deterministic of the model at a value per latent of the rewritten model.
+
+    Both are keyed by the original names.
+    """
+    _refuse_missing(program, values)
+    given = {working_name(name) if name in lam else name: value for name, value in values.items()}
+    args, kwargs = program.structure.arguments.fill(program.data)
+    with block(), trace() as found, seed(rng_seed=0), substitute(data=given):
+        Reparameterized(program.structure.model, lam)(*args, **kwargs)
+    kept = [site.name for site in program.sites if site.kind in ("latent", "deterministic")]
+    return {name: found[name]["value"] for name in kept}
+
+
+def _refuse_missing(program: Program, values: Mapping[str, Any]) -> None:
+    missing = [site.name for site in program.latents if site.name not in values]
+    if missing:
+        raise ModelError(f"no value for {known(missing)}; every latent needs one")
 
 
 # -- mean field -------------------------------------------------------------------------------
@@ -232,6 +261,7 @@ class MeanField(Messenger):
         )
         free = dist.Normal(loc, scale).to_event(len(shape))
         msg["fn"] = dist.TransformedDistribution(free, transform)
+        msg["scale"] = None  # of the model's own density, not of its approximation
 
 
 def mean_field(model: Callable, init_scale: float = 0.1) -> Callable:
@@ -280,9 +310,7 @@ def log_joint(
     lam = parameterization.check(target.program)
 
     def working_log_joint(working: Mapping[str, Any]):
-        missing = [s.name for s in target.program.latents if s.name not in working]
-        if missing:
-            raise ModelError(f"no value for {known(missing)}; every latent needs one")
+        _refuse_missing(target.program, working)
         return target.logdensity(target.flatten(working), lam)
 
     return working_log_joint
@@ -294,6 +322,7 @@ __all__ = [
     "learnable",
     "log_joint",
     "mean_field",
+    "original_values",
     "reparameterize",
     "working_name",
 ]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 from jax import Array
 from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
@@ -57,6 +56,21 @@ class Target:
         visit.run()
         return sum(map(jnp.sum, visit.log_dets.values()), jnp.zeros((), position.dtype))
 
+    def observed(self) -> dict[str, Array]:
+        """The values of the observed sites."""
+        visit = _AtWorking(self.program, self.unflatten(jnp.zeros(self.size)), self._plain())
+        visit.run()
+        return visit.observed
+
+    def log_likelihood(self, position: Array, lam: Parameterization) -> dict[str, Array]:
+        """The log density of every element of the observed sites."""
+        visit = _AtWorking(self.program, self.unflatten(position), lam)
+        visit.run()
+        return visit.likelihoods
+
+    def _plain(self) -> Parameterization:
+        return Parameterization({s.name: np.ones(s.shape) for s in self.program.candidates})
+
     # -- coordinates --------------------------------------------------------------------------
 
     def to_sites(self, position: Array, lam: Parameterization) -> dict[str, Array]:
@@ -79,21 +93,21 @@ class Target:
         `score` is the gradient of `logdensity` at `position`. Only the locations and scales of the
         candidate sites are evaluated; no likelihood and no new gradient of the target.
         """
-        new_position, log_det = self._translate(position, lam, new_lam)
+        new_position, log_det = self.translate(position, lam, new_lam)
 
         def back(new_position: Array) -> Array:
-            old, gain = self._translate(new_position, new_lam, lam)
+            old, gain = self.translate(new_position, new_lam, lam)
             return jnp.vdot(score, old) + gain
 
         return new_position, jax.grad(back)(new_position), -log_det
 
-    def _translate(self, position, lam, new_lam) -> tuple[Array, Array]:
+    def translate(self, position, lam, new_lam) -> tuple[Array, Array]:
         """The same point in the coordinates of `new_lam`, and `log |d new / d old|`."""
         visit = _AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
         moved, log_det = dict(visit.working), jnp.zeros((), position.dtype)
         for name, (old, noise) in visit.maps.items():
-            new = site_map(old.rule, new_lam, name)
+            new = site_map(old.rule, new_lam, name, old.mask)
             moved[name] = new.working(noise)
             stretch = new.log_stretch() - old.log_stretch()
             log_det += jnp.sum(jnp.broadcast_to(stretch, jnp.shape(noise)))
@@ -127,10 +141,18 @@ class _Visit(Messenger):
         self.working: dict[str, Array] = {}
         self.terms: list[Array] = []
         self.log_dets: dict[str, Array] = {}
+        self.observed: dict[str, Array] = {}
+        self.likelihoods: dict[str, Array] = {}
 
     def run(self) -> None:
         with self:
             self.program.run()
+        for site in self.program.latents:
+            if site.name not in self.values:
+                raise ModelError(
+                    f"site '{site.name}' was there when the model was inspected and is not now: "
+                    "its structure changes between runs. Make it depend on the arguments alone."
+                )
 
     def process_message(self, msg) -> None:
         if msg["type"] == "control_flow":
@@ -157,6 +179,9 @@ class _Visit(Messenger):
             log_prob = jnp.asarray(base.log_density)
         else:
             log_prob = msg["fn"].log_prob(msg["value"])
+            if site.kind == "observed":
+                self.observed[site.name] = jnp.asarray(msg["value"])
+                self.likelihoods[site.name] = log_prob
             log_prob = log_prob if msg["scale"] is None else msg["scale"] * log_prob
         self.terms.append(jnp.sum(log_prob))
 
@@ -188,13 +213,15 @@ class _AtWorking(_Visit):
             log_prob = log_prob if scale is None else scale * log_prob
             self.log_dets[site.name] = log_det
             return value, jnp.sum(log_prob) + jnp.sum(log_det)
-        map_, mask = site_map(standardize(msg["fn"]), self.lam, site.name), unwrap(msg["fn"])[1]
+        mask = unwrap(msg["fn"])[1]
+        map_ = site_map(standardize(msg["fn"]), self.lam, site.name, mask)
         noise = map_.noise(point)
         self.maps[site.name] = (map_, noise)
         log_det = jnp.broadcast_to(map_.log_det(noise), site.shape)
         self.log_dets[site.name] = log_det
         if scale is None and mask is None:
             return map_.value(noise), map_.total_log_prob(noise)
+        scale = per_element(scale, msg["fn"].event_dim)
         return map_.value(noise), temper(map_.log_prob(noise), log_det, scale, mask)
 
     def scanned(self, site: Site) -> Array:
@@ -212,7 +239,8 @@ class _AtValues(_Visit):
         value = self._given(site)
         if self.lam is not None:
             if site.candidate:
-                map_ = site_map(standardize(msg["fn"]), self.lam, site.name)
+                mask = unwrap(msg["fn"])[1]
+                map_ = site_map(standardize(msg["fn"]), self.lam, site.name, mask)
                 self.working[site.name] = map_.working(map_.noise_of_value(value))
             else:
                 self.working[site.name] = biject_to(msg["fn"].support).inv(value)
@@ -231,6 +259,13 @@ class _AtValues(_Visit):
                 f"site '{site.name}': expected a value of shape {site.shape}, found {value.shape}"
             )
         return value
+
+
+def per_element(scale: Any, event_dim: int) -> Any:
+    """The factor of a `scale` handler, shaped to multiply the elements of a site's value."""
+    if scale is None or jnp.ndim(scale) == 0:
+        return scale
+    return jnp.reshape(scale, jnp.shape(scale) + (1,) * event_dim)
 
 
 def temper(log_prob: Array, log_det: Array, scale: Any, mask: Any) -> Array:

@@ -27,6 +27,7 @@ class WorkingMap(NamedTuple):
     lam_loc: Any
     lam_scale: Any
     reference: Any
+    mask: Any = None
 
     def noise(self, working: Array) -> Array:
         """`e` at working coordinates."""
@@ -123,6 +124,13 @@ class WorkingDistribution(dist.Distribution):
         return self.map.log_prob(self.map.noise(value))
 
 
-def site_map(rule: Standardization, lam, name: str) -> WorkingMap:
-    """The map of a site under the parameterization `lam`."""
-    return WorkingMap(rule, lam[name], lam.scale[name], lam.reference[name])
+def site_map(rule: Standardization, lam, name: str, mask: Any = None) -> WorkingMap:
+    """The map of a site under the parameterization `lam`.
+
+    Elements that are masked out stay centered. Their density is flat in the value, which has no
+    scale: in other coordinates they would pull the scale of the site towards infinity.
+    """
+    lam_loc, lam_scale = lam[name], lam.scale[name]
+    if mask is not None:
+        lam_loc, lam_scale = jnp.where(mask, lam_loc, 1.0), jnp.where(mask, lam_scale, 1.0)
+    return WorkingMap(rule, lam_loc, lam_scale, lam.reference[name], mask)

@@ -1,0 +1,1 @@
+"""The paper's protocol and figures, and the demonstration."""

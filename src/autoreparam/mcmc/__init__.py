@@ -1,0 +1,1 @@
+"""Move chains through the posterior, in any parameterization."""

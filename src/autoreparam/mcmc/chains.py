@@ -1,0 +1,130 @@
+"""Many chains, in chunks: one compiled program serves every λ, tuning, phase and data set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from autoreparam.mcmc.hmc import Info, Kernel, State
+from autoreparam.mcmc.interleaved import SLOTS, Slots, draw
+from autoreparam.mcmc.step_size import Adaptation, adapt
+from autoreparam.program.target import Target
+
+CHUNK = 25  # draws per call of the compiled program
+
+traces: list[str] = []  # one entry each time the chunk is traced; tests count them
+
+
+class Trail(NamedTuple):
+    """What a chunk leaves behind, draw by draw; the last slot's coordinates."""
+
+    position: Any  # (chain, draw, dim)
+    score: Any
+    logdensity: Any  # (chain, draw)
+    step_size: Any  # (chain, draw, slot)
+    info: Info  # (chain, draw, slot)
+
+
+@partial(jax.jit, static_argnames="kernel")
+def run_chunk(
+    kernel: Kernel,
+    target: Target,
+    keys: Array,
+    start: Array,
+    count: Array,
+    states: State,
+    slots: Slots,
+    adaptation: Adaptation,
+) -> tuple[State, Adaptation, Trail]:
+    """Up to CHUNK draws of each chain, numbered from `start`; `count` says how many.
+
+    A draw's randomness is a function of its chain's key and its number alone, so that cutting a
+    run into other chunks, or resuming it, changes nothing.
+    """
+    traces.append(kernel.name)
+
+    def one_chain(key: Array, state: State, adaptation: Adaptation):
+        def step(i: Array, carried):
+            state, adaptation, trail = carried
+            sizes = jnp.where(adaptation.rule > 0, adaptation.step_size(), slots.tuning.step_size)
+            state, info = draw(
+                kernel, jax.random.fold_in(key, start + i), target, state, slots, sizes
+            )
+            entry = Trail(state.position, state.score, state.logdensity, sizes, info)
+            trail = jax.tree.map(lambda all_, one: all_.at[i].set(one), trail, entry)
+            return state, adapt(adaptation, info.acceptance_rate), trail
+
+        sizes = slots.tuning.step_size
+        info = jax.eval_shape(partial(draw, kernel), key, target, state, slots, sizes)[1]
+        entry = Trail(state.position, state.score, state.logdensity, sizes, info)
+        trail = jax.tree.map(lambda leaf: jnp.zeros((CHUNK, *leaf.shape), leaf.dtype), entry)
+        return jax.lax.fori_loop(0, count, step, (state, adaptation, trail))
+
+    return jax.vmap(one_chain)(keys, states, adaptation)
+
+
+@dataclass(frozen=True)
+class Chains:
+    """Chains in groups, each group a vectorized call, the groups side by side in threads."""
+
+    kernel: Kernel
+    target: Target
+    keys: Array  # one per chain
+
+    @property
+    def groups(self) -> list[slice]:
+        """Which chains go together: on a CPU as many groups as cores, or one chain each."""
+        chains = len(self.keys)
+        if jax.default_backend() != "cpu":
+            return [slice(0, chains)]
+        width = max(1, chains // (2 * cores())) if chains > 2 * cores() else 1
+        return [slice(i, min(i + width, chains)) for i in range(0, chains, width)]
+
+    def blank(self) -> Trail:
+        """Shapes and types of what a chunk leaves behind, for a run that drew nothing."""
+        size, dtype = self.target.size, self.target.program.dtype
+        vector = jax.ShapeDtypeStruct((1, 0, size), dtype)
+        scalar, slots = (jax.ShapeDtypeStruct((1, 0, *s), dtype) for s in ((), (SLOTS,)))
+        count = jax.ShapeDtypeStruct((1, 0, SLOTS), np.int32)
+        flag = jax.ShapeDtypeStruct((1, 0, SLOTS), np.bool_)
+        return Trail(vector, vector, scalar, slots, Info(slots, flag, slots, count, count))
+
+    def run(
+        self, start: int, count: int, states: State, slots: Slots, adaptation: Adaptation
+    ) -> tuple[State, Adaptation, Trail]:
+        """`count` draws of every chain, numbered from `start`."""
+
+        def run_group(group: slice):
+            keys, state, adaptive = jax.tree.map(
+                lambda leaf: leaf[group], (self.keys, states, adaptation)
+            )
+            found = run_chunk(
+                self.kernel, self.target, keys, start, count, state, slots, adaptive
+            )
+            return jax.device_get(found)
+
+        states, adaptation, trail = joined(run_group, self.groups)
+        return states, adaptation, jax.tree.map(lambda leaf: leaf[:, :count], trail)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def joined(call: Callable[[slice], Any], groups: list[slice]) -> Any:
+    """The results of a call per group, made in threads, joined along the chain axis."""
+    if len(groups) == 1:
+        return call(groups[0])
+    with ThreadPoolExecutor(min(cores(), len(groups))) as pool:
+        parts = list(pool.map(call, groups))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)

@@ -1,0 +1,107 @@
+"""HMC and NUTS transitions in working coordinates; λ and tuning are arguments; gradients counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from blackjax.mcmc import hmc, nuts
+from jax import Array
+
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.target import Target
+
+DIVERGENCE = 1000.0  # loss of energy at which a trajectory is called divergent, as in Stan
+
+
+class State(NamedTuple):
+    """A point of one chain: working position, log density there, and its gradient."""
+
+    position: Array
+    logdensity: Array
+    score: Array
+
+
+class Tuning(NamedTuple):
+    """What a transition needs besides λ; arrays of fixed shape, so changing them is free."""
+
+    step_size: Any
+    inverse_mass: Any  # diagonal, one entry a coordinate
+    num_steps: Any  # mean number of leapfrog steps; HMC only
+    jitter: Any  # 0: always `num_steps`; 1: uniform between none and twice as many
+
+
+class Info(NamedTuple):
+    """What one transition did."""
+
+    acceptance_rate: Array
+    diverging: Array
+    energy: Array
+    n_steps: Array  # leapfrog steps, one gradient each
+    tree_depth: Array
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A transition by name: "hmc" or "nuts". Hashable, so that it can select compiled code."""
+
+    name: str
+    max_tree_depth: int = 10
+
+    def init(self, target: Target, position: Array, lam: Parameterization) -> State:
+        """The state at a position; costs one gradient."""
+        logdensity, score = jax.value_and_grad(target.logdensity)(position, lam)
+        return State(position, logdensity, score)
+
+    def step(
+        self, key: Array, target: Target, state: State, lam: Parameterization, tuning: Tuning
+    ) -> tuple[State, Info]:
+        """One transition that leaves the target at `lam` invariant."""
+
+        def logdensity(position: Array) -> Array:
+            return target.logdensity(position, lam)
+
+        start = hmc.HMCState(*state)
+        if self.name == "nuts":
+            transition = nuts.build_kernel(divergence_threshold=int(DIVERGENCE))
+            end, info = transition(
+                key, start, logdensity, tuning.step_size, tuning.inverse_mass, self.max_tree_depth
+            )
+            depth = info.num_trajectory_expansions
+        else:
+            key, jitter_key = jax.random.split(key)
+            steps = jittered(jitter_key, tuning)
+            transition = hmc.build_kernel(divergence_threshold=DIVERGENCE)
+            end, info = transition(
+                key, start, logdensity, tuning.step_size, tuning.inverse_mass, steps
+            )
+            depth = jnp.zeros_like(steps)
+        return State(*end), Info(
+            acceptance_rate=info.acceptance_rate,
+            diverging=info.is_divergent,
+            energy=info.energy,
+            n_steps=jnp.asarray(info.num_integration_steps, jnp.int32),
+            tree_depth=jnp.asarray(depth, jnp.int32),
+        )
+
+
+def jittered(key: Array, tuning: Tuning) -> Array:
+    """A number of leapfrog steps, uniform within `jitter` of the mean, at least one."""
+    spread = 1.0 + tuning.jitter * jax.random.uniform(key, minval=-1.0, maxval=1.0)
+    return jnp.maximum(jnp.round(tuning.num_steps * spread), 1).astype(jnp.int32)
+
+
+def tuning_like(target: Target, **changes: Any) -> Tuning:
+    """Neutral tuning of the right shapes, with some entries changed."""
+    dtype = target.program.dtype
+    neutral = Tuning(
+        step_size=np.asarray(0.1, dtype),
+        inverse_mass=np.ones(target.size, dtype),
+        num_steps=np.asarray(10.0, dtype),
+        jitter=np.asarray(0.0, dtype),
+    )
+    cast = {name: np.asarray(value, dtype) for name, value in changes.items()}
+    return neutral._replace(**cast)

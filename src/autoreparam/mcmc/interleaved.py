@@ -1,0 +1,81 @@
+"""One draw as a transition in each of several parameterizations (the paper's iHMC; also NUTS).
+
+The point is carried from slot to slot by the exact map between working coordinates, with its log
+density and score, so changing coordinates costs no gradient of the target.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from autoreparam.mcmc.hmc import Info, Kernel, State, Tuning
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.target import Target
+
+SLOTS = 2  # compiled in; how many are used is an argument
+
+
+class Slots(NamedTuple):
+    """λ and tuning of every slot, stacked along a leading axis of length SLOTS."""
+
+    lam: Parameterization
+    tuning: Tuning
+    used: Any  # how many of them
+
+    def at(self, index: Any) -> tuple[Parameterization, Tuning]:
+        """λ and tuning of one slot."""
+        return jax.tree.map(lambda leaf: leaf[index], (self.lam, self.tuning))
+
+
+def stack_slots(lams: list[Parameterization], tunings: list[Tuning]) -> Slots:
+    """Slots from one or more parameterizations; unused places repeat the last."""
+    fill = SLOTS - len(lams)
+    lam = stack(lams + [lams[-1]] * fill)
+    tuning = stack(tunings + [tunings[-1]] * fill)
+    return Slots(lam, tuning, np.asarray(len(lams), np.int32))
+
+
+def stack(trees: list[Any]) -> Any:
+    """Pytrees of the same shape stacked leaf by leaf, in numpy."""
+    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *trees)
+
+
+def carry_state(
+    target: Target, state: State, lam: Parameterization, new_lam: Parameterization
+) -> State:
+    """The same point in the coordinates of another λ."""
+    position, score, gain = target.carry(state.position, state.score, lam, new_lam)
+    return State(position, state.logdensity + gain, score)
+
+
+def draw(
+    kernel: Kernel, key: Array, target: Target, state: State, slots: Slots, step_sizes: Array
+) -> tuple[State, Info]:
+    """One transition per used slot; the state comes and goes in the last slot's coordinates.
+
+    The infos are stacked along a leading axis of length SLOTS; those of unused slots are zero.
+    """
+
+    def visit(index: Array, carried: tuple[State, Info]) -> tuple[State, Info]:
+        state, infos = carried
+        lam, tuning = slots.at(index)
+        before, _ = slots.at(jnp.where(index == 0, slots.used - 1, index - 1))
+        state = jax.lax.cond(
+            slots.used > 1,
+            lambda state: carry_state(target, state, before, lam),
+            lambda state: state,
+            state,
+        )
+        tuning = tuning._replace(step_size=step_sizes[index])
+        state, info = kernel.step(jax.random.fold_in(key, index), target, state, lam, tuning)
+        infos = jax.tree.map(lambda all_, one: all_.at[index].set(one), infos, info)
+        return state, infos
+
+    blank = jax.eval_shape(kernel.step, key, target, state, *slots.at(0))[1]
+    infos = jax.tree.map(lambda leaf: jnp.zeros((SLOTS, *leaf.shape), leaf.dtype), blank)
+    return jax.lax.fori_loop(0, slots.used, visit, (state, infos))

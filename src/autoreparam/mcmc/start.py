@@ -1,0 +1,98 @@
+"""Where chains start: a finite density and gradient, and a first step size."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from blackjax.adaptation.step_size import find_reasonable_step_size
+from blackjax.mcmc import hmc
+from jax import Array
+
+from autoreparam.mcmc.hmc import State, Tuning
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.target import Target
+
+TRIES = 100
+FIRST_STEP = 1.0
+
+
+class Start(NamedTuple):
+    """Start of one chain; `found` says whether its density and gradient are finite."""
+
+    state: State
+    step_size: Array
+    found: Array
+    gradients: Array
+
+
+@partial(jax.jit, static_argnames="search")
+def find_start(
+    target: Target,
+    keys: Array,
+    positions: Array,
+    given: Array,
+    lam: Parameterization,
+    tuning: Tuning,
+    target_accept: Array,
+    search: bool = True,
+) -> Start:
+    """Starts of all chains: at `positions` where `given`, else by random tries.
+
+    A try draws the noise of each reparameterizable site, and every other unconstrained value,
+    uniformly from (-2, 2); it is the same point whatever λ is.
+    """
+    value_and_score = jax.value_and_grad(target.logdensity)
+    origin = jax.tree.map(jnp.ones_like, lam).map(lambda one: one * 0)
+
+    def one_chain(key: Array, position: Array) -> Start:
+        def attempt(position: Array) -> tuple[State, Array]:
+            value, score = value_and_score(position, lam)
+            return State(position, value, score), jnp.isfinite(value) & jnp.isfinite(score).all()
+
+        def again(carried):
+            tries, _, _ = carried
+            noise = jax.random.uniform(
+                jax.random.fold_in(key, tries), position.shape, position.dtype, -2.0, 2.0
+            )
+            state, found = attempt(target.translate(noise, origin, lam)[0])
+            return tries + 1, state, found
+
+        def more(carried):
+            tries, _, found = carried
+            return ~found & (tries < TRIES) & ~(given & (tries > 0))
+
+        blank = State(position, jnp.zeros((), position.dtype), jnp.zeros_like(position))
+        first = jax.lax.cond(given, lambda: attempt(position), lambda: (blank, jnp.array(False)))
+        tries, state, found = jax.lax.while_loop(
+            more, again, (jnp.where(given, 1, 0), *first)
+        )
+        if not search:
+            return Start(state, tuning.step_size, found, tries)
+        size = _first_step_size(key, target, state, lam, tuning, target_accept)
+        searched = 1 + jnp.abs(jnp.round(jnp.log2(size / FIRST_STEP))).astype(tries.dtype)
+        return Start(state, size, found, tries + searched)
+
+    return jax.vmap(one_chain)(keys, positions)
+
+
+def _first_step_size(key, target, state, lam, tuning, target_accept) -> Array:
+    kernel = hmc.build_kernel()
+
+    def generator(step_size):
+        def step(key, state):
+            return kernel(
+                key,
+                state,
+                lambda position: target.logdensity(position, lam),
+                step_size,
+                tuning.inverse_mass,
+                1,
+            )
+
+        return step
+
+    first = jnp.asarray(FIRST_STEP, state.position.dtype)
+    return find_reasonable_step_size(key, generator, hmc.HMCState(*state), first, target_accept)

@@ -1,0 +1,59 @@
+"""Step sizes adapted to a target acceptance: dual averaging, or the paper's sign rule."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from blackjax.adaptation.step_size import DualAveragingAdaptationState, dual_averaging_adaptation
+from jax import Array
+
+FIXED, DUAL_AVERAGING, SIGN = 0, 1, 2
+SIGN_RATE = 0.02
+
+
+class Adaptation(NamedTuple):
+    """One chain's step-size adaptation, an entry per slot; `rule` says which one, if any."""
+
+    rule: Any
+    target: Any
+    average: DualAveragingAdaptationState
+    log_step: Any  # of the sign rule
+
+    def step_size(self) -> Array:
+        """The step sizes to use for the next draw."""
+        return jnp.where(
+            self.rule == SIGN, jnp.exp(self.log_step), jnp.exp(self.average.log_step_size)
+        )
+
+    def final(self) -> np.ndarray:
+        """The step sizes to settle on, in numpy."""
+        average = np.exp(self.average.log_step_size_avg)
+        return np.where(self.rule == SIGN, np.exp(self.log_step), average)
+
+
+def begin(step_sizes: np.ndarray, rule: int, target_accept: float) -> Adaptation:
+    """Fresh adaptation that starts at the given step sizes, of any shape.
+
+    In numpy: eager JAX would compile a program for each of these few operations.
+    """
+    log_step = np.log(step_sizes)
+    average = DualAveragingAdaptationState(
+        log_step_size=log_step,
+        log_step_size_avg=np.zeros_like(log_step),
+        step=np.ones(log_step.shape, np.int32),
+        avg_error=np.zeros_like(log_step),
+        mu=log_step + np.log(10).astype(log_step.dtype),
+    )
+    target = np.full_like(log_step, target_accept)
+    return Adaptation(np.full(log_step.shape, rule, np.int32), target, average, log_step)
+
+
+def adapt(state: Adaptation, acceptance: Array) -> Adaptation:
+    """The adaptation after a draw with these acceptance rates, one per slot."""
+    acceptance = jnp.nan_to_num(acceptance)
+    _, update, _ = dual_averaging_adaptation(state.target)
+    average = update(state.average, acceptance)
+    sign = state.log_step + SIGN_RATE * jnp.sign(acceptance - state.target)
+    return state._replace(average=average, log_step=sign)

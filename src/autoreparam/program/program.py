@@ -1,0 +1,126 @@
+"""A model traced on its data: the ordered table of its sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from autoreparam.errors import known
+from autoreparam.program.arguments import Arguments
+from autoreparam.program.prior import prior_scales
+from autoreparam.program.site import Site
+from autoreparam.program.table import as_html, as_text
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """All of a program but its data; equal structures share compiled code."""
+
+    model: Callable
+    arguments: Arguments
+    sites: tuple[Site, ...]
+    dtype: Any
+
+    @cached_property
+    def _key(self) -> tuple:
+        return (self.model, self.arguments, self.sites, str(self.dtype))
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Structure) and self._key == other._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def latents(self) -> tuple[Site, ...]:
+        """The sites that are sampled."""
+        return tuple(site for site in self.sites if site.kind == "latent")
+
+    @cached_property
+    def by_name(self) -> dict[str, Site]:
+        """Every site under its name."""
+        return {site.name: site for site in self.sites}
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A model traced on its data: its sites in order. A pytree whose leaves are the data."""
+
+    structure: Structure
+    data: tuple[Any, ...]
+
+    def tree_flatten(self):
+        """Leaves: the data; static: everything else."""
+        return self.data, self.structure
+
+    @classmethod
+    def tree_unflatten(cls, structure, data):
+        """Rebuilds without checks."""
+        return cls(structure, tuple(data))
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """Every site, in the order of the model."""
+        return self.structure.sites
+
+    @property
+    def latents(self) -> tuple[Site, ...]:
+        """The sites that are sampled."""
+        return self.structure.latents
+
+    @property
+    def candidates(self) -> tuple[Site, ...]:
+        """The sites that a parameterization covers."""
+        return tuple(site for site in self.sites if site.candidate)
+
+    @property
+    def dtype(self) -> Any:
+        """The floating-point type of the latent values."""
+        return self.structure.dtype
+
+    def __getitem__(self, name: str) -> Site:
+        if name not in self.structure.by_name:
+            raise KeyError(f"site '{name}'; sites of this model: {known(self.structure.by_name)}")
+        return self.structure.by_name[name]
+
+    def explain(self, name: str) -> str:
+        """Why a name is no candidate, as the end of a sentence."""
+        site = self.structure.by_name.get(name)
+        if site is None:
+            return "is no site of this model"
+        return f"is not reparameterized ({site.note or site.kind})"
+
+    def run(self) -> Any:
+        """Runs the model on its data inside whatever handlers are active."""
+        args, kwargs = self.structure.arguments.fill(self.data)
+        return self.structure.model(*args, **kwargs)
+
+    @cached_property
+    def reference_scales(self) -> dict[str, np.ndarray]:
+        """s0 of each candidate: its scale where constant, else the median over prior draws."""
+        names = frozenset(site.name for site in self.candidates)
+        if not names:
+            return {}
+        draws = prior_scales(self, names)
+        scales = {}
+        for site in self.candidates:
+            median = np.median(np.asarray(draws[site.name]), axis=0)
+            usable = np.isfinite(median) & (median > np.finfo(median.dtype).tiny)
+            scales[site.name] = np.where(usable, median, 1).astype(self.dtype)
+        return scales
+
+    def __repr__(self) -> str:
+        return as_text(self.sites)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.sites)

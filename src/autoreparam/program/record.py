@@ -1,0 +1,173 @@
+"""The handler that notes every site of one run of a model, refusing what cannot be sampled."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.distributions import biject_to
+from numpyro.ops.pytree import PytreeTrace
+from numpyro.primitives import Messenger
+
+from autoreparam.errors import ModelError
+from autoreparam.program.families import unwrap
+from autoreparam.program.site import Site
+
+
+class Record(Messenger):
+    """Gives every latent a value and describes every site."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sites: dict[str, Site] = {}
+        self.dtypes: list[Any] = []
+        self.plates: set[str] = set()
+        self.inside: set[str] = set()  # sites of a scan or cond: they arrive with their values
+        self.given: set[str] = set()  # sites whose value the model itself substitutes
+
+    def process_message(self, msg) -> None:
+        """Refuses what cannot be sampled and gives the rest a value."""
+        if msg["type"] == "plate":
+            _refuse_subsample(msg)
+            self.plates.add(msg["name"])
+        elif msg["type"] == "param" and msg["value"] is None:
+            raise ModelError(
+                f"site '{msg['name']}' is a param, which MCMC does not learn. Give it a prior with "
+                "numpyro.sample, or fix it with numpyro.handlers.substitute."
+            )
+        elif msg["type"] == "sample":
+            self._sample(msg)
+
+    def _sample(self, msg) -> None:
+        if msg["value"] is not None:
+            if not msg["is_observed"] and msg["name"] not in self.inside:
+                self.given.add(msg["name"])
+        elif not isinstance(unwrap(msg["fn"])[0], dist.Delta):
+            _refuse_discrete(msg)
+            msg["value"] = self.draw(msg)
+
+    def draw(self, msg) -> Any:
+        """A value of the right shape; its numbers are never looked at."""
+        return jnp.zeros(msg["kwargs"].get("sample_shape", ()) + msg["fn"].shape())
+
+    def postprocess_message(self, msg) -> None:
+        """Describes the site."""
+        if msg["type"] == "control_flow":
+            traces = jax.tree.leaves(msg["value"], is_leaf=_is_trace)
+            self.inside.update(*(found.trace for found in traces if _is_trace(found)))
+        if msg["type"] not in ("sample", "deterministic"):
+            return
+        name = msg["name"]
+        if name in self.sites or name in self.plates:
+            other = "as a plate" if name in self.plates else "twice"
+            raise ModelError(
+                f"site '{name}' appears {other}. Every sample and deterministic statement needs a "
+                "name of its own; in a loop, write f'{name}_{i}'."
+            )
+        site = _describe(msg, name in self.given, name in self.inside)
+        self.sites[name] = site
+        if site.kind == "latent":
+            self.dtypes.append(jnp.result_type(msg["value"]))
+
+
+def compare(first: dict[str, Site], second: dict[str, Site]) -> None:
+    """Refuses a model whose two runs did not have the same sites."""
+    remedy = (
+        "The structure of a model must depend on its arguments alone: take out counters, clocks "
+        "and numpy's random numbers."
+    )
+    for name in [*first, *second]:
+        if name not in first or name not in second:
+            raise ModelError(
+                f"site '{name}' was in one run of the model and not in another. {remedy}"
+            )
+        for part in ("kind", "distribution", "shape"):
+            one, other = getattr(first[name], part), getattr(second[name], part)
+            if one != other:
+                raise ModelError(
+                    f"site '{name}' had {part} {one} in one run of the model and {other} in "
+                    f"another. {remedy}"
+                )
+    if list(first) != list(second):
+        raise ModelError(f"the order of the sites changed between two runs of the model. {remedy}")
+
+
+def _is_trace(value: Any) -> bool:
+    return isinstance(value, PytreeTrace)
+
+
+def _refuse_subsample(msg) -> None:
+    size, subsample = msg["args"][0], msg["args"][1]
+    if subsample is not None and subsample != size:
+        raise ModelError(
+            f"plate '{msg['name']}' subsamples {subsample} of {size}: MCMC needs every "
+            "row. Remove subsample_size, or pass a smaller data set."
+        )
+
+
+def _refuse_discrete(msg) -> None:
+    if msg["fn"].support is not None and msg["fn"].support.is_discrete:
+        raise ModelError(
+            f"site '{msg['name']}' is a discrete latent ({type(unwrap(msg['fn'])[0]).__name__}): "
+            "HMC moves continuous values only. Sum it out (for example with "
+            "dist.MixtureSameFamily), or observe it."
+        )
+
+
+def _describe(msg, given: bool, inside: bool) -> Site:
+    shape = tuple(np.shape(msg["value"]))
+    if msg["type"] == "deterministic":
+        return Site(msg["name"], "deterministic", "", shape, 0, "", plates=_plates(msg, 0))
+    fn = msg["fn"]
+    base, mask = unwrap(fn)
+    kind = _kind(base, msg["is_observed"] or given)
+    plates = _plates(msg, fn.event_dim)
+    if kind == "factor":
+        return Site(msg["name"], kind, "", tuple(fn.batch_shape), 0, "", plates=plates)
+    site = Site(
+        msg["name"],
+        kind,
+        type(base).__name__,
+        shape,
+        fn.event_dim,
+        _support_name(fn),
+        plates=plates,
+    )
+    if kind != "latent":
+        return site
+    _refuse_discrete(msg)
+    if inside and jax.tree.leaves(fn.support):
+        raise ModelError(
+            f"site '{site.name}' has a support that depends on values inside scan or cond. Sample "
+            "a variable of fixed support and transform it."
+        )
+    free = tuple(biject_to(fn.support).inverse_shape(shape))
+    note = "masked" if mask is not None else ""
+    scanned = fn.support if inside else None
+    return replace(site, unconstrained_shape=free, scanned=scanned, note=note)
+
+
+def _kind(base: dist.Distribution, observed: bool) -> str:
+    if isinstance(base, dist.Unit):
+        return "factor"
+    if observed:
+        return "observed"
+    return "deterministic" if isinstance(base, dist.Delta) else "latent"
+
+
+def _plates(msg, event_dim: int) -> tuple[tuple[str, int], ...]:
+    frames = msg.get("cond_indep_stack", ())
+    return tuple((frame.name, frame.dim - event_dim) for frame in frames)
+
+
+def _support_name(fn: dist.Distribution) -> str:
+    base = fn.support
+    while hasattr(base, "base_constraint"):
+        base = base.base_constraint
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(base).__name__.strip("_"))
+    return words.lower()

@@ -1,0 +1,34 @@
+"""One named statement of a model, as `inspect` found it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a site is, what it depends on, what can be done with it."""
+
+    name: str
+    kind: str  # "latent", "observed", "factor" or "deterministic"
+    distribution: str
+    shape: tuple[int, ...]
+    event_dim: int
+    support: str
+    unconstrained_shape: tuple[int, ...] = ()
+    plates: tuple[tuple[str, int], ...] = ()  # name and axis, counted from the end of the value
+    loc_parents: tuple[str, ...] = ()
+    scale_parents: tuple[str, ...] = ()
+    parents: tuple[str, ...] = ()
+    scanned: Any = None  # inside `scan` or `cond`: the constraint that its values satisfy
+    standardizable: bool = False
+    candidate: bool = False
+    note: str = ""
+
+    @property
+    def size(self) -> int:
+        """Number of unconstrained elements."""
+        return int(np.prod(self.unconstrained_shape, dtype=int))

@@ -1,0 +1,72 @@
+"""What a stored run belongs to: its sites, its data, its version."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from autoreparam.errors import CheckpointError, known
+from autoreparam.program.trace import Program
+
+FORMAT = 1  # of what a checkpoint remembers of a run
+
+
+def identify(program: Program) -> dict[str, Any]:
+    """The table of sites and a digest of the data, as JSON."""
+    return {
+        "format": FORMAT,
+        "dtype": str(np.dtype(program.dtype)),
+        "sites": [
+            [site.name, site.kind, site.distribution, list(site.shape), site.candidate]
+            for site in program.sites
+        ],
+        "data": _digest(program),
+    }
+
+
+def candidates(identity: Mapping[str, Any]) -> list[str]:
+    """Names of the reparameterized sites of a stored run."""
+    return [name for name, *_, candidate in identity["sites"] if candidate]
+
+
+def refuse_other(stored: Mapping[str, Any], program: Program) -> None:
+    """An error in words unless the program is the one the run was stored for."""
+    found = identify(program)
+    if stored.get("format") != FORMAT:
+        raise CheckpointError(
+            f"the checkpoint has format {stored.get('format')}, this version reads {FORMAT}. "
+            "Resume it with the version that wrote it."
+        )
+    if stored["sites"] != found["sites"]:
+        theirs, ours = ({tuple(map(str, row)) for row in x["sites"]} for x in (stored, found))
+        differing = sorted({row[0] for row in theirs ^ ours})
+        raise CheckpointError(
+            f"the checkpoint belongs to another model: it differs in {known(differing[:5])}"
+        )
+    if stored["data"] != found["data"]:
+        raise CheckpointError(
+            "the checkpoint belongs to other data: the model's arguments differ from those the "
+            "run was started with"
+        )
+    if stored["dtype"] != found["dtype"]:
+        raise CheckpointError(
+            f"the run was made in {stored['dtype']}, this session computes in {found['dtype']}. "
+            "Set jax_enable_x64 as it was."
+        )
+
+
+def _digest(program: Program) -> str:
+    digest = hashlib.sha256()
+    fixed = [slot.value for slot in program.structure.arguments.fixed if slot is not None]
+    for leaf in [*program.data, *fixed]:
+        if isinstance(leaf, np.ndarray | np.generic | jax.Array | float | int | bool):
+            array = np.asarray(leaf)
+            digest.update(f"{array.dtype}{array.shape}".encode())
+            digest.update(array.tobytes())
+        else:
+            digest.update(repr(leaf).encode() if isinstance(leaf, str) else b"?")
+    return digest.hexdigest()

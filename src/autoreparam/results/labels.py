@@ -1,0 +1,185 @@
+"""What every variable of a tree and each of its axes is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autoreparam.errors import AutoreparamError, known
+from autoreparam.program.trace import Program
+
+if TYPE_CHECKING:
+    import xarray
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What every variable and each of its axes is called, the same in all groups."""
+
+    names: dict[str, str]  # site -> variable: the same but for what a tree cannot hold
+    dims: dict[str, list[str]]  # site -> dimensions of its own axes
+    coords: dict[str, np.ndarray]
+
+    @classmethod
+    def of(cls, program: Program, shapes, names, taken: set[str], coords, dims) -> Labels:
+        """Plates name the axes of sites; what the user asked for goes before."""
+        plates = _plates(program, shapes)
+        renamed = unique(
+            sorted({plate for axes in plates.values() for plate in axes if plate}), taken
+        )
+        asked = by_site(dims, names, "dims")
+        constants = set(shapes) - {site.name for site in program.sites}
+        chosen = {
+            name: _axes(
+                name,
+                shape,
+                [plate and renamed[plate] for plate in plates.get(name, [None] * len(shape))],
+                asked.get(name) or (),
+                taken | constants if name in constants else taken,
+            )
+            for name, shape in shapes.items()
+        }
+        coords = {renamed.get(dim, dim): values for dim, values in coords.items()}
+        return cls(names, chosen, _coords(coords, _sizes(shapes, chosen)))
+
+    def dataset(self, values, lead: tuple[str, ...] = (), sites=None) -> xarray.Dataset:
+        """Variables of sites as a dataset; `lead` names the axes before the site's own."""
+        variables = {name: self.names.get(name, name) for name in values}
+        dims = {
+            # In its own group a constant may have the name of a plate.
+            variable: [
+                f"{variable}_dim_{axis}" if dim in variables.values() else dim
+                for axis, dim in enumerate(self.dims[sites[name] if sites else name])
+            ]
+            for name, variable in variables.items()
+        }
+        arrays = {variable: values[name] for name, variable in variables.items()}
+        result = dataset(arrays, lead, dims, self.coords)
+        for name, variable in variables.items():
+            if variable != name:
+                result[variable].attrs["site"] = name
+        return result
+
+
+def unique(names: Iterable[str], taken: set[str]) -> dict[str, str]:
+    """A name for each that a tree can hold and that nothing else has."""
+    names, result = list(names), dict[str, str]()
+    for name in names:
+        free = name.replace("/", ".")
+        if free in taken:
+            free += "_dim"
+        while free in taken or free in result.values() or (free != name and free in names):
+            free += "_"
+        result[name] = free
+    return result
+
+
+def _plates(program: Program, shapes) -> dict[str, list[str | None]]:
+    """For each site the plate of each axis, where its values really run along that plate."""
+    sizes: dict[str, int] = {}
+    # A deterministic keeps whatever shape it was given, so it has no say in how long a plate is
+    # as long as a sampled site has.
+    for site in sorted(program.sites, key=lambda site: site.kind == "deterministic"):
+        for plate, axis in site.plates:
+            if -axis <= len(site.shape):
+                sizes.setdefault(plate, site.shape[axis])
+    plates = {}
+    for site in program.sites:
+        if site.name not in shapes:
+            continue
+        axes: list[str | None] = [None] * len(shapes[site.name])
+        for plate, axis in site.plates:
+            if -axis <= len(axes) and shapes[site.name][axis] == sizes[plate]:
+                axes[axis] = plate
+        plates[site.name] = axes
+    return plates
+
+
+def _axes(name, shape, plates, asked, taken) -> list[str]:
+    if isinstance(asked, str) or len(asked) > len(shape):
+        raise AutoreparamError(
+            f"dims: '{name}' has {len(shape)} axes of its own (shape {shape}); found {asked!r}"
+        )
+    asked = [*asked, *[None] * (len(shape) - len(asked))]
+    for dim in asked:
+        if dim is not None and (dim in taken or "/" in dim):
+            raise AutoreparamError(
+                f"dims: '{name}' cannot have a dimension '{dim}': that is the name of a variable, "
+                "has a special meaning, or contains '/'. Choose another."
+            )
+    stem = name.replace("/", ".")
+    return [
+        own or (None if plate in asked else plate) or f"{stem}_dim_{axis}"
+        for axis, (own, plate) in enumerate(zip(asked, plates))
+    ]
+
+
+def _sizes(shapes, dims: Mapping[str, list[str]]) -> dict[str, int]:
+    """Length of each dimension; an error where two variables disagree."""
+    sizes: dict[str, int] = {}
+    owner: dict[str, str] = {}
+    for name, axes in dims.items():
+        if len(set(axes)) < len(axes):
+            raise AutoreparamError(f"dims: '{name}' has the same dimension twice: {axes}")
+        for dim, length in zip(axes, shapes[name]):
+            if sizes.setdefault(dim, length) != length:
+                raise AutoreparamError(
+                    f"dims: dimension '{dim}' has {sizes[dim]} elements in '{owner[dim]}' and "
+                    f"{length} in '{name}'. Give one of them another name."
+                )
+            owner.setdefault(dim, name)
+    return sizes
+
+
+def _coords(given: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    coords = {}
+    for dim, labels in given.items():
+        if dim not in sizes:
+            raise AutoreparamError(
+                f"coords: no variable has a dimension '{dim}'; the dimensions are {known(sizes)}. "
+                "Name dimensions with dims={variable: [...]}."
+            )
+        labels = np.asarray(labels)
+        if labels.shape != (sizes[dim],):
+            raise AutoreparamError(
+                f"coords: dimension '{dim}' has {sizes[dim]} elements; found labels of shape "
+                f"{labels.shape}"
+            )
+        # Strings of fixed length have no place in the zarr format; objects are stored as text.
+        coords[dim] = labels.astype(object) if labels.dtype.kind == "U" else labels
+    return coords
+
+
+def by_site(given: Mapping[str, Any], names: Mapping[str, str], keyword: str) -> dict[str, Any]:
+    """The mapping keyed by sites, which may be called by either of their names."""
+    sites = {variable: site for site, variable in names.items()} | {site: site for site in names}
+    for name in given:
+        if name not in sites:
+            raise AutoreparamError(f"{keyword}: no variable '{name}'; there are {known(names)}")
+    return {sites[name]: value for name, value in given.items()}
+
+
+def dataset(values, lead: tuple[str, ...], dims, coords) -> xarray.Dataset:
+    """Arrays as a dataset of the ArviZ schema."""
+    from arviz_base import dict_to_dataset
+
+    return dict_to_dataset(
+        {name: np.asarray(value) for name, value in values.items()},
+        attrs=origin(),
+        coords=coords,
+        dims=dims,
+        sample_dims=list(lead),
+        check_conventions=False,  # fewer draws than chains is a short run, not a mistake
+    )
+
+
+def origin() -> dict[str, str]:
+    """Who made the draws, in ArviZ's words."""
+    return {
+        "inference_library": "autoreparam",
+        "inference_library_version": metadata.version("autoreparam"),
+    }

@@ -1,0 +1,152 @@
+"""Draws as an `xarray.DataTree` in the ArviZ schema, with λ and the gradient ledger."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.trace import Program
+from autoreparam.results.labels import Labels, by_site, dataset, origin, unique
+
+if TYPE_CHECKING:
+    import xarray
+
+RESERVED = ("chain", "draw", "slot", "element")
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What a phase of a run has produced, finished or interrupted."""
+
+    values: Mapping[str, np.ndarray]  # (chain, draw, *shape): latents and deterministics
+    stats: Mapping[str, np.ndarray]  # (chain, draw) or, interleaved, (chain, draw, slot)
+    working: np.ndarray | None = None  # (chain, draw, element)
+
+
+def to_tree(
+    program: Program,
+    sampling: Draws,
+    *,
+    warmup: Draws | None = None,
+    parameterizations: Sequence[Parameterization],
+    ledger: Mapping[str, int],
+    observed: Mapping[str, Any],
+    constant: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    coords: Mapping[str, Any] | None = None,
+    dims: Mapping[str, Sequence[str | None]] | None = None,
+    var_names: Iterable[str] | None = None,
+) -> xarray.DataTree:
+    """The run as a tree that ArviZ reads and that survives NetCDF and zarr.
+
+    Sites keep their names (a "/" becomes a "."), plates name the dimensions; `dims`, `coords` and
+    `var_names` mean what they mean in ArviZ. The root's attributes hold the ledger, the names of
+    the latents and `attrs`.
+    """
+    from xarray import DataTree
+
+    shapes = {site.name: site.shape for site in program.latents}
+    shapes |= {name: np.shape(value)[2:] for name, value in sampling.values.items()}
+    shapes |= {name: np.shape(value) for name, value in observed.items()}
+    # An argument of the model may have the name of a site and yet be another thing.
+    keys = {
+        name: name if shapes.get(name, np.shape(value)) == np.shape(value) else f"{name}_constant"
+        for name, value in constant.items()
+    }
+    shapes |= {keys[name]: np.shape(value) for name, value in constant.items()}
+    names = unique(shapes, set())
+    lam = _lam(parameterizations, shapes, names)
+    taken = {*sampling.values, *observed, *lam, *RESERVED}
+    labels = Labels.of(program, shapes, names, taken, coords or {}, dims or {})
+    kept = _selected(sampling.values, var_names, labels)
+
+    groups: dict[str, Any] = {}
+    for prefix, phase in (("", sampling), ("warmup_", warmup)):
+        if phase is None:
+            continue
+        values = {name: value for name, value in phase.values.items() if name in kept}
+        groups[f"{prefix}posterior"] = labels.dataset(values, ("chain", "draw"))
+        groups[f"{prefix}sample_stats"] = _sampled(phase.stats, "slot")
+        if phase.working is not None:
+            groups[f"{prefix}working"] = _sampled({"position": phase.working}, "element")
+    groups["observed_data"] = labels.dataset(observed)
+    groups["constant_data"] = labels.dataset(constant, sites=keys)
+    groups["parameterization"] = labels.dataset(
+        {name: value for name, (value, _) in lam.items()},
+        ("slot",) if len(parameterizations) > 1 else (),
+        sites={name: site for name, (_, site) in lam.items()},
+    )
+    tree = DataTree.from_dict(groups)
+    latents = [labels.names[site.name] for site in program.latents if site.name in kept]
+    tree.attrs = plain(
+        {
+            **origin(),
+            **{f"gradients_{purpose}": int(count) for purpose, count in ledger.items()},
+            "latents": latents,
+            **attrs,
+        }
+    )
+    return tree
+
+
+def plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes as NetCDF and zarr keep them: strings, numbers and lists; None is left out."""
+    return {name: _plain(value) for name, value in attrs.items() if value is not None}
+
+
+def texts(value: Any) -> list[str]:
+    """A list of names among attributes, in whatever form a file format gave it back."""
+    return [str(name) for name in np.atleast_1d(np.asarray(value, dtype=object))]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int):
+        return value if abs(value) < 2**63 else str(value)
+    if isinstance(value, str | float):
+        return value
+    if isinstance(value, tuple | list) and not any(isinstance(v, tuple | list) for v in value):
+        return [_plain(entry) for entry in value]
+    return json.dumps(value, default=str)
+
+
+def _selected(values, var_names: Iterable[str] | None, labels: Labels) -> set[str]:
+    if var_names is None:
+        return set(values)
+    asked = [var_names] if isinstance(var_names, str) else list(var_names)
+    drawn = {name: labels.names[name] for name in values}
+    return set(by_site(dict.fromkeys(asked), drawn, "var_names"))
+
+
+def _lam(parameterizations: Sequence[Parameterization], shapes, names) -> dict[str, tuple]:
+    """Variable -> (values, site): λ of each site, of its scale where untied, and s0."""
+    own = {site: names[site] for site in parameterizations[0].sites}
+    result: dict[str, tuple] = {}
+
+    def put(site: str, ending: str, parts: list) -> None:
+        name = own[site] + ending
+        while ending and (name in own.values() or name in result):
+            name += "_"
+        spread = [np.broadcast_to(np.asarray(part), shapes[site]) for part in parts]
+        result[name] = (np.stack(spread) if len(spread) > 1 else spread[0].copy(), site)
+
+    for site in own:
+        put(site, "", [p[site] for p in parameterizations])
+        if any(not np.array_equal(p[site], p.scale[site]) for p in parameterizations):
+            put(site, "_scale", [p.scale[site] for p in parameterizations])
+        put(site, "_reference", [p.reference[site] for p in parameterizations])
+    return result
+
+
+def _sampled(values: Mapping[str, np.ndarray], third: str) -> xarray.Dataset:
+    """Numbers per chain and draw; `third` names the axis after these where there is one."""
+    dims = {name: [third] for name, value in values.items() if np.ndim(value) == 3}
+    return dataset(values, ("chain", "draw"), dims, {})

@@ -1,0 +1,290 @@
+"""The front door: sample a model, resume a run, learn a parameterization."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from autoreparam.errors import (
+    AutoreparamError,
+    CheckpointError,
+    ModelError,
+    SamplingError,
+    known,
+)
+from autoreparam.learn.elbo import Fit, fit_elbo
+from autoreparam.mcmc.chains import Chains
+from autoreparam.mcmc.engine import Engine
+from autoreparam.mcmc.hmc import Kernel, State, Tuning, tuning_like
+from autoreparam.mcmc.start import find_start
+from autoreparam.mcmc.warmup import plan
+from autoreparam.program.diagnose import nonfinite
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.target import Target
+from autoreparam.program.trace import Program, inspect
+from autoreparam.results.identity import candidates, identify, refuse_other
+from autoreparam.results.progress import Progress
+from autoreparam.results.storage import Store
+from autoreparam.session import Session, Settings
+
+if TYPE_CHECKING:
+    import xarray
+
+METHODS = ("auto", "vip", "centered", "noncentered", "interleaved")
+
+
+def sample(
+    model: Callable,
+    args: tuple = (),
+    kwargs: dict | None = None,
+    *,
+    parameterization: str | Parameterization = "auto",
+    kernel: str = "auto",
+    draws: int = 1000,
+    warmup: int = 500,
+    chains: int = 4,
+    seed: int = 0,
+    num_steps: int | None = None,
+    target_accept: float = 0.8,
+    max_tree_depth: int = 10,
+    init: Mapping[str, Any] | None = None,
+    thin: int = 1,
+    save_warmup: bool = False,
+    save_working: bool = False,
+    log_likelihood: bool = False,
+    var_names: Iterable[str] | None = None,
+    coords: Mapping[str, Any] | None = None,
+    dims: Mapping[str, Any] | None = None,
+    progress: bool = True,
+    checkpoint: Any = None,
+) -> xarray.DataTree:
+    """Draws from the posterior of a NumPyro model, as a DataTree in the ArviZ schema.
+
+    `parameterization` is "auto", "vip", "centered", "noncentered", "interleaved" or a
+    Parameterization; every one gives the same posterior, at a different cost.
+
+    >>> problem = ar.zoo.load("eight_schools")
+    >>> tree = ar.sample(problem.model, problem.args, problem.kwargs)
+    >>> ar.summary(tree)
+    """
+    name = parameterization if isinstance(parameterization, str) else "given"
+    if name not in (*METHODS, "given"):
+        raise AutoreparamError(
+            f"parameterization: expected one of {known(METHODS)} or a Parameterization; "
+            f"found {parameterization!r}"
+        )
+    settings = Settings(name, kernel, draws, warmup, chains, seed, num_steps, target_accept,
+                        max_tree_depth, thin, save_warmup, save_working).checked()  # fmt: skip
+    sites: Any = "auto" if isinstance(parameterization, str) else parameterization.sites
+    program = inspect(model, args, kwargs, sites=sites)
+    store = None
+    if checkpoint is not None:
+        store = Store.create(checkpoint, identify(program), asdict(settings))
+    with Progress(progress) as bar:
+        engine, notes = _prepare(program, settings, parameterization, init, bar)
+        session = Session(settings, engine, notes, store)
+        session.go(bar)
+    return session.tree(var_names, coords, dims, log_likelihood)
+
+
+def resume(
+    checkpoint: Any,
+    model: Callable,
+    args: tuple = (),
+    kwargs: dict | None = None,
+    draws: int | None = None,
+    *,
+    var_names: Iterable[str] | None = None,
+    coords: Mapping[str, Any] | None = None,
+    dims: Mapping[str, Any] | None = None,
+    log_likelihood: bool = False,
+    progress: bool = True,
+) -> xarray.DataTree:
+    """Finishes a run that was broken off, or extends a finished one to `draws` draws.
+
+    The draws are those an uninterrupted run would have given. The model and its data must be the
+    ones of the checkpoint.
+    """
+    store = Store.open(checkpoint)
+    if not store.chunks:
+        raise SamplingError(
+            f"the run in {checkpoint} broke off before anything was stored. Delete the folder and "
+            "start it again with ar.sample."
+        )
+    settings = Settings(**store.settings)
+    if draws is not None:
+        settings = replace(settings, draws=draws).checked()
+    program = inspect(model, args, kwargs, sites=candidates(store.identity))
+    refuse_other(store.identity, program)
+    session = Session(settings, _template(program, settings), [])
+    session.reload(store)
+    _refuse_other_density(session.engine)
+    with Progress(progress) as bar:
+        session.go(bar)
+    return session.tree(var_names, coords, dims, log_likelihood)
+
+
+def learn(
+    model: Callable,
+    args: tuple = (),
+    kwargs: dict | None = None,
+    *,
+    objective: str = "elbo",
+    seed: int = 0,
+    s0: float | None = None,
+    **options: Any,
+) -> Fit:
+    """A parameterization fitted to the model and its data, before any sampling.
+
+    `objective="elbo"` maximizes the mean-field ELBO over (μ, σ, λ), the paper's VIP. Options, such
+    as `steps`, `samples` and `learning_rates`, go to the fit.
+    """
+    if objective != "elbo":
+        raise AutoreparamError(f"objective: expected 'elbo'; found {objective!r}")
+    program = inspect(model, args, kwargs)
+    start = Parameterization.constant(program, 0.5, s0=s0)
+    return fit_elbo(Target(program), start, key=jax.random.key(seed), **options)
+
+
+# -- from settings to an engine ---------------------------------------------------------------
+
+
+def _prepare(
+    program: Program, settings: Settings, parameterization: Any, init: Any, bar: Progress
+) -> tuple[Engine, list[str]]:
+    """The engine at the start of a run, and what the user should be told."""
+    target = Target(program)
+    notes, positions, paid = [], None, 0
+    tuning = tuning_like(target)
+    if settings.parameterization == "vip":
+        start = Parameterization.constant(program, 0.5)
+        with bar.phase("learning", 1):
+            fit = fit_elbo(target, start, key=jax.random.key(settings.seed))
+        lams, paid = [fit.parameterization], fit.gradients
+        notes += [fit.note] if fit.note else []
+        rng = np.random.default_rng([settings.seed, 1])
+        loc, scale = np.asarray(fit.loc), np.asarray(fit.scale)
+        positions = loc + scale * rng.normal(size=(settings.chains, target.size))
+        tuning = tuning_like(target, inverse_mass=scale**2)
+    else:
+        lams = _fixed(program, settings.parameterization, parameterization)
+        if settings.parameterization == "auto":
+            notes.append("parameterization='auto' is non-centered in this version")
+    states, size, gradients = _start(target, settings, lams, tuning, positions, init)
+    tuning = tuning._replace(step_size=np.asarray(size, program.dtype))
+    ledger = {"learning": paid, "warmup": gradients}
+    engine = _template(program, settings, lams, [tuning] * len(lams), states, ledger)
+    return engine, notes
+
+
+def _fixed(program: Program, name: str, given: Any) -> list[Parameterization]:
+    if name == "given":
+        return [given.check(program)]
+    if name == "centered":
+        return [Parameterization.centered(program)]
+    if name == "interleaved":
+        return [Parameterization.centered(program), Parameterization.noncentered(program)]
+    return [Parameterization.noncentered(program)]
+
+
+def _template(
+    program: Program,
+    settings: Settings,
+    lams: list[Parameterization] | None = None,
+    tunings: list[Tuning] | None = None,
+    states: State | None = None,
+    ledger: dict[str, int] | None = None,
+) -> Engine:
+    """An engine for these settings; without states, one to be restored from a checkpoint."""
+    target = Target(program)
+    if lams is None or tunings is None or states is None:
+        slots = 2 if settings.parameterization == "interleaved" else 1
+        lams = [Parameterization.centered(program)] * slots
+        tunings = [tuning_like(target)] * slots
+        blank = np.zeros((settings.chains, target.size), program.dtype)
+        states = State(blank, blank[:, 0], blank)
+    name = "nuts" if settings.kernel == "auto" else settings.kernel
+    keys = jax.random.split(jax.random.key(settings.seed), settings.chains)
+    return Engine(
+        Chains(Kernel(name, settings.max_tree_depth), target, keys),
+        plan(settings.warmup, settings.draws),
+        lams,
+        tunings,
+        states,
+        settings.target_accept,
+        num_steps=settings.num_steps,
+        gradients=ledger or {},
+    )
+
+
+def _start(
+    target: Target,
+    settings: Settings,
+    lams: list[Parameterization],
+    tuning: Tuning,
+    positions: np.ndarray | None,
+    init: Mapping[str, Any] | None,
+) -> tuple[State, float, int]:
+    """States of all chains, a first step size, and the gradients paid."""
+    lam, program = lams[-1], target.program
+    keys = jax.random.split(jax.random.key(settings.seed), settings.chains)
+    given = positions is not None or init is not None
+    if init is not None:
+        positions = _initial_positions(target, settings, lam, init)
+    if positions is None:
+        positions = np.zeros((settings.chains, target.size))
+    found = jax.device_get(
+        find_start(target, keys, positions.astype(program.dtype), given, lam, tuning,
+                   settings.target_accept)  # fmt: skip
+    )
+    if not found.found.all():
+        chain = int(np.argmin(found.found))
+        values = jax.device_get(target.to_sites(found.state.position[chain], lam))
+        latents = {site.name: values[site.name] for site in program.latents}
+        raise nonfinite(program, latents) or SamplingError(
+            f"chain {chain} found no start with a finite density and gradient. Give values with "
+            "init={...}, or check the model's priors."
+        )
+    size = float(np.exp(np.mean(np.log(found.step_size))))
+    return found.state, size, int(found.gradients.sum())
+
+
+def _initial_positions(target, settings, lam, init) -> np.ndarray:
+    """Working positions of the given values; the rest is drawn as a start without values is."""
+    program, names = target.program, {site.name for site in target.program.latents}
+    rng = np.random.default_rng([settings.seed, 2])
+    noise = rng.uniform(-2, 2, (settings.chains, target.size)).astype(program.dtype)
+    origin = Parameterization({n: np.zeros_like(lam[n]) for n in lam.sites})
+    rows = []
+    for chain in range(settings.chains):
+        values = dict(target.to_sites(noise[chain], origin))
+        for name, value in init.items():
+            if name not in names:
+                raise ModelError(f"init: '{name}' is no latent site; they are {known(names)}")
+            value, shape = np.asarray(value), program[name].shape
+            if value.shape not in (shape, (settings.chains, *shape)):
+                raise ModelError(
+                    f"init: site '{name}' expects shape {shape}, or {(settings.chains, *shape)} "
+                    f"with one value per chain; found {value.shape}"
+                )
+            values[name] = value if value.shape == shape else value[chain]
+        rows.append(np.asarray(target.from_sites(values, lam)))
+    return np.stack(rows)
+
+
+def _refuse_other_density(engine: Engine) -> None:
+    """The stored point must have the density it was stored with."""
+    state, lam, target = engine.states, engine.lams[-1], engine.chains.target
+    for chain in range(len(state.logdensity)):
+        found = float(target.logdensity(state.position[chain], lam))
+        stored = float(state.logdensity[chain])
+        if not np.isclose(found, stored, rtol=1e-4, atol=1e-3):
+            raise CheckpointError(
+                f"the model gives log density {found:.6g} at the stored position of chain {chain}, "
+                f"the run had {stored:.6g}: it is another model, or depends on something besides "
+                "its arguments"
+            )

@@ -1,0 +1,249 @@
+"""A run under way: chunk after chunk, stored as it goes, and the tree it ends as."""
+
+from __future__ import annotations
+
+import inspect as python_inspect
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from autoreparam.errors import AutoreparamError, known
+from autoreparam.mcmc.chains import Trail
+from autoreparam.mcmc.engine import Engine
+from autoreparam.mcmc.hmc import Info
+from autoreparam.mcmc.warmup import Step
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.target import Target
+from autoreparam.results.progress import Progress
+from autoreparam.results.storage import Store
+from autoreparam.results.tree import Draws, to_tree
+
+if TYPE_CHECKING:
+    import xarray
+
+KERNELS = ("auto", "nuts", "hmc")
+ROWS = 1000  # draws mapped back to the model's own space per call
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The keywords of a run that a checkpoint must remember."""
+
+    parameterization: str
+    kernel: str
+    draws: int
+    warmup: int
+    chains: int
+    seed: int
+    num_steps: int | None
+    target_accept: float
+    max_tree_depth: int
+    thin: int
+    save_warmup: bool
+    save_working: bool
+
+    def checked(self) -> Settings:
+        """These settings, if they make sense; an error that names the keyword otherwise."""
+        if self.kernel not in KERNELS:
+            raise AutoreparamError(
+                f"kernel: expected one of {known(KERNELS)}; found {self.kernel!r}"
+            )
+        least = {"draws": 1, "warmup": 0, "chains": 1, "thin": 1, "max_tree_depth": 1, "seed": 0}
+        if self.num_steps is not None:
+            least["num_steps"] = 1
+        for name, low in least.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < low:
+                raise AutoreparamError(f"{name}: expected an integer >= {low}; found {value!r}")
+        if not 0 < self.target_accept < 1:
+            raise AutoreparamError(
+                f"target_accept: expected a number between 0 and 1; found {self.target_accept!r}"
+            )
+        return self
+
+
+@dataclass
+class Session:
+    """The engine of a run with every chunk it has left behind."""
+
+    settings: Settings
+    engine: Engine
+    notes: list[str]
+    store: Store | None = None
+    interrupted: bool = False
+    seconds: float = 0.0
+    trails: dict[str, list[Trail]] = field(default_factory=lambda: {"warmup": [], "sampling": []})
+
+    def reload(self, store: Store) -> None:
+        """Takes up where the store ends."""
+        window: list[Trail] = []
+        for arrays, info in zip(store.read_chunks(), store.infos):
+            trail = _trail(arrays)
+            self.trails[info["phase"]].append(trail)
+            if info["phase"] == "warmup":
+                window = [] if info["window_ends"] else [*window, trail]
+        self.engine.restore(store.state, window)
+        self.notes = list(store.infos[-1]["notes"])
+        self.store = store
+
+    def go(self, bar: Progress) -> None:
+        """Advances to the end of the plan, or until the user interrupts."""
+        engine, began = self.engine, time.perf_counter()
+        try:
+            for phase in ("warmup", "sampling"):
+                total = sum(step.count for step in engine.plan if step.phase == phase)
+                if total:
+                    with bar.phase(phase, total):
+                        self._phase(phase, bar)
+        except KeyboardInterrupt:
+            self.interrupted = True
+        self.seconds += time.perf_counter() - began
+
+    def _phase(self, phase: str, bar: Progress) -> None:
+        engine, done, diverging = self.engine, 0, 0
+        while engine.plan and engine.plan[0].phase == phase:
+            step = engine.plan[0]
+            trail = engine.advance()
+            self.trails[phase].append(trail)
+            self._commit(step, trail)
+            done += step.count
+            diverging += int(trail.info.diverging.sum())
+            size = float(np.asarray(engine.tunings[-1].step_size))
+            bar.update(done, divergences=diverging, step_size=size)
+
+    def _commit(self, step: Step, trail: Trail) -> None:
+        if self.store is None:
+            return
+        arrays = {name: np.asarray(leaf) for name, leaf in _leaves(trail).items()}
+        info = {"phase": step.phase, "window_ends": step.window_ends, "notes": self.notes}
+        self.store.commit(arrays, self.engine.snapshot(), info)
+
+    # -- the tree -----------------------------------------------------------------------------
+
+    def tree(
+        self,
+        var_names: Iterable[str] | None,
+        coords: Mapping[str, Any] | None,
+        dims: Mapping[str, Any] | None,
+        log_likelihood: bool,
+    ) -> xarray.DataTree:
+        """Everything drawn so far, in the ArviZ schema."""
+        engine, settings = self.engine, self.settings
+        target, program = engine.chains.target, engine.chains.target.program
+        used = len(engine.lams)
+        sampling = self._draws("sampling", settings.thin)
+        warmup = self._draws("warmup", 1) if settings.save_warmup or self.interrupted else None
+        attrs = {
+            **asdict(settings),
+            "kernel": engine.chains.kernel.name,
+            "interrupted": int(self.interrupted),
+            "notes": self.notes,
+            "sampling_time": self.seconds,
+        }
+        observed = jax.device_get(jax.jit(Target.observed)(target))
+        tree = to_tree(
+            program,
+            sampling,
+            warmup=warmup,
+            parameterizations=[_numpy(lam) for lam in engine.lams[:used]],
+            ledger=engine.gradients,
+            observed=observed,
+            constant=_constants(program, observed),
+            attrs=attrs,
+            coords=coords,
+            dims=dims,
+            var_names=var_names,
+        )
+        return tree
+
+    def _draws(self, phase: str, thin: int) -> Draws:
+        engine = self.engine
+        target, used = engine.chains.target, len(engine.lams)
+        trail = _joined(self.trails[phase], engine, thin)
+        names = ["acceptance_rate", "diverging", "energy", "n_steps"]
+        names += ["tree_depth"] if engine.chains.kernel.name == "nuts" else []
+        stats = {name: getattr(trail.info, name)[..., :used] for name in names}
+        stats["step_size"] = trail.step_size[..., :used]
+        if used == 1:
+            stats = {name: value[..., 0] for name, value in stats.items()}
+        values, log_det = _to_sites(target, trail.position, engine.lams[-1])
+        stats["lp"] = trail.logdensity - log_det
+        return Draws(values, stats, trail.position if self.settings.save_working else None)
+
+
+# -- chunks as named arrays -------------------------------------------------------------------
+
+
+def _leaves(trail: Trail) -> dict[str, Any]:
+    return {**trail._asdict(), **trail.info._asdict(), "info": np.zeros(())}
+
+
+def _trail(arrays: Mapping[str, np.ndarray]) -> Trail:
+    info = Info(**{name: arrays[name] for name in Info._fields})
+    rest = {name: arrays[name] for name in Trail._fields if name != "info"}
+    return Trail(info=info, **rest)
+
+
+def _joined(trails: list[Trail], engine: Engine, thin: int) -> Trail:
+    """All chunks of a phase in one, every `thin`-th draw of it."""
+    if not trails:
+        one = engine.chains.blank()
+        return jax.tree.map(lambda leaf: np.zeros((len(engine.chains.keys), 0, *leaf.shape[2:]), leaf.dtype), one)  # fmt: skip
+    whole = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *trails)
+    return jax.tree.map(lambda leaf: leaf[:, thin - 1 :: thin], whole)
+
+
+def _numpy(lam: Parameterization) -> Parameterization:
+    return jax.tree.map(np.asarray, lam)
+
+
+# -- back to the model's own space ------------------------------------------------------------
+
+
+@jax.jit
+def _map_back(target: Target, positions: Any, lam: Parameterization):
+    def one(position):
+        return target.to_sites(position, lam), target.log_determinant(position, lam)
+
+    return jax.vmap(one)(positions)
+
+
+def _to_sites(
+    target: Target, positions: np.ndarray, lam: Parameterization
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Values of all sites and the log-determinants of draws of shape (chain, draw, dim)."""
+    chains, draws, size = positions.shape
+    rows = positions.reshape(-1, size)
+    pad = -len(rows) % ROWS if len(rows) else ROWS  # one compiled shape, whatever the length
+    padded = np.concatenate([rows, np.broadcast_to(rows[-1:], (pad, size)) if len(rows)
+                             else np.zeros((pad, size), rows.dtype)])  # fmt: skip
+    parts = [
+        jax.device_get(_map_back(target, padded[i : i + ROWS], lam))
+        for i in range(0, len(padded), ROWS)
+    ]
+    joined = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(rows)], *parts)
+    values, log_det = jax.tree.map(lambda leaf: leaf.reshape(chains, draws, *leaf.shape[1:]), joined)
+    return values, log_det
+
+
+def _constants(program: Any, observed: Mapping[str, Any]) -> dict[str, Any]:
+    """The model's arguments that are arrays, under their names, but for the observed ones."""
+    args, kwargs = program.structure.arguments.fill(program.data)
+    try:
+        names = list(python_inspect.signature(program.structure.model).parameters)
+    except (TypeError, ValueError):
+        names = []
+    named = {**dict(zip(names, args)), **kwargs}
+    return {
+        name: np.asarray(value)
+        for name, value in named.items()
+        if isinstance(value, np.ndarray | jax.Array | float | int)
+        and not isinstance(value, bool)
+        and not any(np.array_equal(value, seen) for seen in observed.values())
+    }
+
+
