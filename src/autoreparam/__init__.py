@@ -5,16 +5,20 @@ from autoreparam.program.families import Standardization, register
 from autoreparam.program.handlers import log_joint, reparameterize
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.trace import Program, inspect
+from autoreparam.sampling import learn, resume, sample
 
 __all__ = [
     "Parameterization",
     "Program",
     "Standardization",
     "inspect",
+    "learn",
     "log_joint",
     "paper",
     "register",
     "reparameterize",
+    "resume",
+    "sample",
     "zoo",
 ]
 __version__ = "0.1.0.dev0"

@@ -25,6 +25,10 @@ class SamplingError(AutoreparamError):
     """No chain could be started or moved."""
 
 
+class SamplingWarning(UserWarning):
+    """A run ended, but its draws should not be trusted as they are; it says what to do."""
+
+
 def known(names) -> str:
     """A readable list of names for the end of an error message."""
     names = [f"'{name}'" for name in names]

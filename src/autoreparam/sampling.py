@@ -118,8 +118,8 @@ def resume(
     settings = Settings(**store.settings)
     if draws is not None:
         settings = replace(settings, draws=draws).checked()
+    refuse_other(store.identity, inspect(model, args, kwargs))
     program = inspect(model, args, kwargs, sites=candidates(store.identity))
-    refuse_other(store.identity, program)
     session = Session(settings, _template(program, settings), [])
     session.reload(store)
     _refuse_other_density(session.engine)
@@ -243,7 +243,7 @@ def _start(
     )
     if not found.found.all():
         chain = int(np.argmin(found.found))
-        values = jax.device_get(target.to_sites(found.state.position[chain], lam))
+        values = jax.device_get(jax.jit(Target.to_sites)(target, found.state.position[chain], lam))
         latents = {site.name: values[site.name] for site in program.latents}
         raise nonfinite(program, latents) or SamplingError(
             f"chain {chain} found no start with a finite density and gradient. Give values with "
@@ -259,9 +259,11 @@ def _initial_positions(target, settings, lam, init) -> np.ndarray:
     rng = np.random.default_rng([settings.seed, 2])
     noise = rng.uniform(-2, 2, (settings.chains, target.size)).astype(program.dtype)
     origin = Parameterization({n: np.zeros_like(lam[n]) for n in lam.sites})
+    to_sites, from_sites = jax.jit(Target.to_sites), jax.jit(Target.from_sites)
     rows = []
     for chain in range(settings.chains):
-        values = dict(target.to_sites(noise[chain], origin))
+        drawn = to_sites(target, noise[chain], origin)
+        values = {name: drawn[name] for name in names}
         for name, value in init.items():
             if name not in names:
                 raise ModelError(f"init: '{name}' is no latent site; they are {known(names)}")
@@ -272,16 +274,17 @@ def _initial_positions(target, settings, lam, init) -> np.ndarray:
                     f"with one value per chain; found {value.shape}"
                 )
             values[name] = value if value.shape == shape else value[chain]
-        rows.append(np.asarray(target.from_sites(values, lam)))
+        rows.append(np.asarray(from_sites(target, values, lam)))
     return np.stack(rows)
 
 
 def _refuse_other_density(engine: Engine) -> None:
     """The stored point must have the density it was stored with."""
     state, lam, target = engine.states, engine.lams[-1], engine.chains.target
-    for chain in range(len(state.logdensity)):
-        found = float(target.logdensity(state.position[chain], lam))
-        stored = float(state.logdensity[chain])
+    # A function of its own is traced anew: it sees the model as it is now.
+    densities = jax.jit(jax.vmap(lambda position: target.logdensity(position, lam)))
+    for chain, found in enumerate(np.asarray(densities(state.position))):
+        stored = state.logdensity[chain]
         if not np.isclose(found, stored, rtol=1e-4, atol=1e-3):
             raise CheckpointError(
                 f"the model gives log density {found:.6g} at the stored position of chain {chain}, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect as python_inspect
 import time
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from autoreparam.errors import AutoreparamError, known
+from autoreparam.errors import AutoreparamError, SamplingWarning, known
 from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.hmc import Info
 from autoreparam.mcmc.warmup import Step
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
+from autoreparam.results.diagnostics import warnings_for
 from autoreparam.results.progress import Progress
 from autoreparam.results.storage import Store
 from autoreparam.results.tree import Draws, to_tree
@@ -158,6 +160,8 @@ class Session:
             dims=dims,
             var_names=var_names,
         )
+        for sentence in warnings_for(tree):
+            warnings.warn(sentence, SamplingWarning, stacklevel=3)
         return tree
 
     def _draws(self, phase: str, thin: int) -> Draws:

@@ -1,11 +1,12 @@
 """λ by the mean-field ELBO: variationally inferred parameterization (VIP).
 
-With working coordinates `x = μ + σ ε`, `ε` standard Normal, the ELBO of the Gaussian `q(μ, σ)` is
+With `q` the independent Normals `x = μ + σ ε` in working coordinates, the ELBO is
 
-    E[log p̃(x; λ)] + Σ log σ + n/2 log 2πe
+    E[log p̃(x; λ) - log q(x)] = E[log p̃(x; λ)] + Σ log σ + n/2 log 2πe
 
-and is maximized over `(μ, σ, λ)` together. The expectation is estimated with `½(|ε|² - n)` as its
-control variate: that leaves every gradient as it is, and takes most of the noise out of the value.
+and is maximized over `(μ, σ, λ)` together. The left form is the one estimated: its noise vanishes
+as `q` comes near the target, and so does that of its gradient, taken through `x` and λ alone (the
+score of `q` itself has mean zero and is left out).
 """
 
 from __future__ import annotations
@@ -23,29 +24,31 @@ import numpy as np
 import optax
 from jax import Array
 
-from autoreparam.errors import SamplingError
+from autoreparam.errors import AutoreparamError, SamplingError
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
-CHUNK = 50  # steps of one call of the compiled program
-DECAY = (1.0, 1 / 5, 1 / 20)  # of the learning rate, a third of the steps each
-START_SCALE = 0.1  # σ at the start, in units of the reference scale: small, so densities are finite
-MARGIN = 0.02  # λ starts to learn this far from 0 and 1, where its gradient vanishes
 PAPER: dict[str, Any] = {
     "steps": 3000,
     "samples": 256,
     "learning_rates": (0.02, 0.05, 0.1, 0.2, 0.4),
     "early_stop": False,
 }
+CHUNK = 50  # steps in one call of the compiled program
+DECAY = (1.0, 1 / 5, 1 / 20)  # of the learning rate, for a third of the steps each
+START_SCALE = 0.1  # σ at the start, in units of the reference scale: small, so densities are finite
+MARGIN = 0.02  # λ is learned from at least this far from 0 and 1, where its gradient vanishes
+ADAM = optax.scale_by_adam(b2=0.99)  # the usual 0.999 remembers the first, steep gradients too long
+ENDS = {"noncentered": 0.0, "centered": 1.0}
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A mean-field fit in working coordinates and the parameterization they belong to.
+    """A mean-field fit: Normals `loc`, `scale` over the flat working vector of its λ.
 
-    `history` holds the ELBO of each chunk of steps (rows) at each learning rate (columns), for the
-    fit itself and for those at the two ends it is held against; `note` says what went otherwise
-    than asked.
+    `history` has the ELBO by chunk of steps (rows) and learning rate (columns), of this fit and of
+    those at the ends it was held against. `converged` is false where the ELBO was still rising or
+    λ fell back to an end; `note` says so in words.
     """
 
     parameterization: Parameterization
@@ -68,42 +71,34 @@ def fit_elbo(
     tied: bool = True,
     steps: int = 600,
     samples: int = 8,
-    learning_rates: Sequence[float] = (0.05, 0.2),
+    learning_rates: Sequence[float] = (0.1, 0.3),
     early_stop: bool = True,
 ) -> Fit:
-    """The mean-field fit with the highest ELBO over `(μ, σ, λ)`; at λ = `start` if not `learn`.
+    """The mean-field fit with the highest ELBO over `(μ, σ, λ)`, or over `(μ, σ)` at λ = `start`.
 
-    Each learning rate is run, in steps rounded up to whole chunks; each third of the steps ends
-    early once the ELBO has stopped rising. What was learned is held against the fits at λ=0 and
-    λ=1, and the better of these is returned, with a note, where it is clearly above.
+    Every learning rate is tried; each third of the steps, in whole chunks, ends early once the ELBO
+    has stopped rising. A learned λ is held against plain fits at λ=0 and λ=1: where one of these
+    is clearly better, it is the result. `**PAPER` gives the settings of the paper.
 
     >>> fit = fit_elbo(target, Parameterization.constant(target.program, 0.5), key=key)
     >>> fit.parameterization, fit.elbo, fit.gradients
     """
-    start = start.check(target.program)
-    plan = _Plan(target, key, tuple(learning_rates), steps, samples, early_stop)
+    if steps < 1 or samples < 1 or not learning_rates or min(learning_rates) <= 0:
+        raise AutoreparamError(
+            "expected at least one step, one sample and one positive learning rate; found "
+            f"steps={steps}, samples={samples}, learning_rates={tuple(learning_rates)}"
+        )
+    dtype = target.program.dtype
+    start = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), start.check(target.program))
+    rates = np.asarray(learning_rates, dtype)
+    climber = _Climber(target, key, rates, steps, ceil(samples / 2), early_stop)
     learn = learn and len(start) > 0
-    main = plan.climb(start, learn=learn, tied=tied)
-    climbs = {"learned" if learn else "fixed": main}
+    climbs = {"learned" if learn else "fixed": climber.climb(start, learn, tied)}
     if learn:
-        for name, end in (("noncentered", 0.0), ("centered", 1.0)):
-            climbs[name] = plan.climb(start.map(partial(np.full_like, fill_value=end)))
-    best, note = _choose(climbs, plan)
-    winner = climbs[best]
-    lane = winner.best
-    free = jax.tree.map(lambda leaf: leaf[lane], winner.free)
-    lam, loc, scale = _parts(target, winner.start, winner.mask, free)
-    return Fit(
-        parameterization=jax.tree.map(np.asarray, lam),
-        elbo=float(winner.elbos[:, lane].mean()),
-        elbo_error=_error(winner.elbos[:, lane]),
-        history=MappingProxyType({name: climb.history for name, climb in climbs.items()}),
-        gradients=sum(climb.gradients for climb in climbs.values()),
-        loc=np.asarray(loc),
-        scale=np.asarray(scale),
-        converged=winner.converged,
-        note=note,
-    )
+        for name, end in ENDS.items():
+            at_end = start.map(partial(np.full_like, fill_value=end))
+            climbs[name] = climber.climb(at_end, False, tied)
+    return _best(climbs, target)
 
 
 # -- the compiled program ---------------------------------------------------------------------
@@ -119,33 +114,24 @@ class _Free(NamedTuple):
 
 
 class _Mask(NamedTuple):
-    """Whether λ is learned, and per site whether its scale has a λ of its own."""
+    """Whether λ is learned, and for each site whether its scale has a λ of its own."""
 
     learn: Any
     untied: dict[str, Any]
 
 
-STL = True
-B2 = 0.999
-LAMX = 1.0
-
-
-def _parts(target: Target, start: Parameterization, mask: _Mask, free: _Free):
-    """λ, μ and σ; μ and σ are counted in units of the reference scale, like λ itself."""
+def _read(target: Target, start: Parameterization, mask: _Mask, free: _Free):
+    """λ, μ and σ; the latter two are counted in units of the reference scale, as λ is."""
     loc = {name: jax.nn.sigmoid(free.lam[name]) for name in start}
-    scale = {
-        name: jnp.where(mask.untied[name], jax.nn.sigmoid(free.lam_scale[name]), loc[name])
-        for name in start
-    }
+    own = {name: jax.nn.sigmoid(free.lam_scale[name]) for name in start}
+    scale = {name: jnp.where(mask.untied[name], own[name], loc[name]) for name in start}
     lam = Parameterization(
         {name: jnp.where(mask.learn, loc[name], start[name]) for name in start},
         {name: jnp.where(mask.learn, scale[name], start.scale[name]) for name in start},
         start.reference,
     )
     units = {
-        site.name: jnp.broadcast_to(
-            start.reference[site.name] if site.name in start else 1.0, site.unconstrained_shape
-        )
+        site.name: jnp.broadcast_to(start.reference.get(site.name, 1.0), site.unconstrained_shape)
         for site in target.program.latents
     }
     unit = target.flatten(units)
@@ -153,42 +139,216 @@ def _parts(target: Target, start: Parameterization, mask: _Mask, free: _Free):
 
 
 def _estimate(free: _Free, target: Target, start, mask: _Mask, noise: Array) -> Array:
-    lam, loc, scale = _parts(target, start, mask, free)
+    """The ELBO at some draws of the noise; its gradient leaves out the score of `q`."""
+    lam, loc, scale = _read(target, start, mask, free)
     position = loc + scale * noise
-    log_density = jax.vmap(target.logdensity, (0, None))(position, lam)
-    if STL:
-        stop = jax.lax.stop_gradient
-        cv = 0.5 * jnp.sum(((position - stop(loc)) / stop(scale)) ** 2, axis=-1)
-        return jnp.mean(log_density + cv) + jnp.sum(jnp.log(stop(scale))) + 0.5 * target.size * np.log(2 * np.pi)
-    control = 0.5 * jnp.sum(noise**2, axis=-1)
-    return jnp.mean(log_density + control) + jnp.sum(jnp.log(scale)) + 0.5 * target.size * np.log(2 * np.pi)
+    loc, scale = jax.lax.stop_gradient((loc, scale))
+    log_q = -0.5 * jnp.sum(((position - loc) / scale) ** 2, axis=-1) - jnp.sum(jnp.log(scale))
+    log_q -= 0.5 * target.size * float(np.log(2 * np.pi))
+    return jnp.mean(jax.vmap(target.logdensity, (0, None))(position, lam) - log_q)
 
 
 @partial(jax.jit, static_argnames="pairs")
 def _advance(target, start, mask, state, rates, key, *, pairs: int):
-    """One chunk of Adam in every lane: the new state, the mean of its iterates, ELBO per step."""
-    adam = optax.scale_by_adam(b2=B2)
+    """A chunk of steps at every rate: the state, the mean of the iterates, the ELBO of each step.
+
+    Noise is drawn in antithetic pairs, the same at every rate. At rate zero nothing moves, and the
+    chunk is an evaluation.
+    """
 
     def step(state, rate, noise):
         free, moments = state
         elbo, gradient = jax.value_and_grad(_estimate)(free, target, start, mask, noise)
-        ascent, moved = adam.update(gradient, moments)
-        ascent = ascent._replace(lam=jax.tree.map(lambda a: LAMX * a, ascent.lam))
+        ascent, moments = ADAM.update(gradient, moments)
         new = jax.tree.map(lambda value, slope: value + rate * slope, free, ascent)
         finite = jnp.isfinite(elbo)
-        for leaf in jax.tree.leaves(gradient):
-            finite &= jnp.isfinite(leaf).all()
-        # A step into nowhere is not taken: the next noise may well be kinder.
-        keep = partial(jnp.where, finite)
-        return jax.tree.map(keep, (new, moved), state), elbo
+        for slope in jax.tree.leaves(gradient):
+            finite &= jnp.isfinite(slope).all()
+        # A step that cannot be computed is not taken: other noise may allow the next one.
+        return jax.tree.map(partial(jnp.where, finite), (new, moments), state), elbo
 
     def body(carry, key):
         state, total = carry
-        half = jax.random.normal(key, (pairs, target.size), target.program.dtype)
-        noise = jnp.concatenate([half, -half])
-        state, elbo = jax.vmap(step, (0, 0, None))(state, rates, noise)
-        return (state, jax.tree.map(jnp.add, total, state[0])), elbo
+        noise = jax.random.normal(key, (pairs, target.size), target.program.dtype)
+        noise = jnp.concatenate([noise, -noise])
+        state, elbos = jax.vmap(step, (0, 0, None))(state, rates, noise)
+        return (state, jax.tree.map(jnp.add, total, state[0])), elbos
 
-    zero = jax.tree.map(jnp.zeros_like, state[0])
-    (state, total), elbos = jax.lax.scan(body, (state, zero), jax.random.split(key, CHUNK))
+    nothing = jax.tree.map(jnp.zeros_like, state[0])
+    (state, total), elbos = jax.lax.scan(body, (state, nothing), jax.random.split(key, CHUNK))
     return state, jax.tree.map(lambda leaf: leaf / CHUNK, total), elbos
+
+
+_read_compiled = jax.jit(_read)
+
+
+# -- climbing ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Climb:
+    """Where one ascent ended, at every learning rate; `elbos` are from fresh, common noise."""
+
+    start: Parameterization
+    mask: _Mask
+    free: _Free
+    elbos: np.ndarray
+    history: np.ndarray
+    gradients: int
+    rising: bool
+
+    @property
+    def lane(self) -> int | None:
+        """The learning rate with the highest ELBO, if any is finite."""
+        means = self.elbos.mean(axis=0)
+        return int(np.nanargmax(means)) if np.isfinite(means).any() else None
+
+    @property
+    def values(self) -> np.ndarray:
+        """The ELBO of the best learning rate, step by step of the evaluation."""
+        return self.elbos[:, self.lane]
+
+
+@dataclass(frozen=True, eq=False)
+class _Climber:
+    """Runs ascents that differ in λ alone, all by the same compiled program."""
+
+    target: Target
+    key: Array
+    rates: np.ndarray
+    steps: int
+    pairs: int
+    early_stop: bool
+
+    def climb(self, start: Parameterization, learn: bool, tied: bool) -> _Climb:
+        """The ascent from `start`, with λ learned or held."""
+        mask = self._mask(learn, tied)
+        free = self._initial(start)
+        rest = jax.tree.map(
+            lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(jax.vmap(ADAM.init), free)
+        )
+        advance = partial(_advance, self.target, start, pairs=self.pairs)
+        history, rising, chunks = _History(), False, ceil(self.steps / len(DECAY) / CHUNK)
+        state, average = (free, rest), free
+        for decay in DECAY:
+            state = (state[0], rest)
+            for index in range(chunks):
+                # μ and σ come near first: a λ that moves at once is drawn far off by a `q` that
+                # does not fit yet, and is slow to return.
+                held = learn and not history.means
+                chunk_mask = mask._replace(learn=np.asarray(learn and not held))
+                key = jax.random.fold_in(self.key, len(history.means))
+                state, average, elbos = advance(chunk_mask, state, decay * self.rates, key)
+                history.add(np.asarray(elbos))
+                state = (state[0], rest) if held else state
+                enough = len(history.means) > 2 and history.gain() <= 1
+                if self.early_stop and enough:
+                    break
+            rising |= history.gain() > 2
+        key = jax.random.fold_in(self.key, 2**31)
+        _, _, elbos = advance(mask, (average, rest), 0 * self.rates, key)
+        means = np.array(history.means)
+        paid = (len(means) + 1) * CHUNK * 2 * self.pairs * self.rates.size
+        return _Climb(start, mask, average, _finite(elbos), means, paid, rising)
+
+    def _mask(self, learn: bool, tied: bool) -> _Mask:
+        # A λ of its own needs something to move with: else it would stay where it started.
+        untied = {
+            site.name: np.asarray(not tied and bool(site.loc_parents and site.scale_parents))
+            for site in self.target.program.candidates
+        }
+        return _Mask(np.asarray(learn), untied)
+
+    def _initial(self, start: Parameterization) -> _Free:
+        dtype, lanes, size = self.target.program.dtype, self.rates.size, self.target.size
+
+        def logit(lam: Any) -> np.ndarray:
+            lam = np.clip(lam, MARGIN, 1 - MARGIN)
+            return np.broadcast_to(np.log(lam / (1 - lam)), (lanes, *lam.shape)).astype(dtype)
+
+        return _Free(
+            np.zeros((lanes, size), dtype),
+            np.full((lanes, size), np.log(np.expm1(START_SCALE)), dtype),
+            {name: logit(start[name]) for name in start},
+            {name: logit(start.scale[name]) for name in start},
+        )
+
+
+class _History:
+    """The ELBO of each chunk and rate, and its Monte Carlo error."""
+
+    def __init__(self) -> None:
+        self.means: list[np.ndarray] = []
+        self.errors: list[np.ndarray] = []
+
+    def add(self, elbos: np.ndarray) -> None:
+        known = np.ma.masked_invalid(elbos.astype(float))
+        self.means.append(known.mean(axis=0).filled(np.nan))
+        self.errors.append(known.std(axis=0).filled(np.nan) / CHUNK**0.5)
+
+    def gain(self) -> float:
+        """What the last chunk gained at the best rate, in units of its error; 0 if unknown."""
+        if len(self.means) < 2 or np.isnan(self.means[-1]).all():
+            return 0.0
+        lane = np.nanargmax(self.means[-1])
+        gain = self.means[-1][lane] - self.means[-2][lane]
+        error = np.hypot(self.errors[-1][lane], self.errors[-2][lane])
+        return float(gain / max(error, np.finfo(float).tiny)) if np.isfinite(gain) else np.inf
+
+
+# -- choosing ---------------------------------------------------------------------------------
+
+
+def _best(climbs: dict[str, _Climb], target: Target) -> Fit:
+    """The fit of the first climb, unless one of the others is clearly better."""
+    first = next(iter(climbs))
+    finite = {name: climb for name, climb in climbs.items() if climb.lane is not None}
+    if not finite:
+        raise SamplingError(
+            "the variational fit found no finite ELBO at any learning rate: the log density is not "
+            "finite near the start of the search. Check that scales stay positive and that the "
+            "data have no gaps, or try smaller learning_rates."
+        )
+    chosen = max(finite, key=lambda name: finite[name].values.mean())
+    notes = []
+    if first in finite:
+        lead = finite[chosen].values - finite[first].values
+        if lead.mean() <= 2 * _error(lead):
+            chosen = first
+        else:
+            notes.append(
+                f"the learned λ has an ELBO {lead.mean():.3g} below that of the {chosen} "
+                f"model (Monte Carlo error {_error(lead):.2g}), which is used instead; more steps "
+                "or samples may find a better λ"
+            )
+    else:
+        notes.append(
+            f"no learning rate found a finite ELBO with λ learned; the {chosen} model is used "
+            "instead. Smaller learning_rates may help"
+        )
+    fallen, winner = chosen != first, finite[chosen]
+    if winner.rising:
+        notes.append("the ELBO was still rising when the variational fit ended: allow more steps")
+    free = jax.tree.map(lambda leaf: leaf[winner.lane], winner.free)
+    lam, loc, scale = _read_compiled(target, winner.start, winner.mask, free)
+    return Fit(
+        parameterization=jax.tree.map(np.asarray, lam),
+        elbo=float(winner.values.mean()),
+        elbo_error=_error(winner.values),
+        history=MappingProxyType({name: climb.history for name, climb in climbs.items()}),
+        gradients=sum(climb.gradients for climb in climbs.values()),
+        loc=np.asarray(loc),
+        scale=np.asarray(scale),
+        converged=not (fallen or winner.rising),
+        note=". ".join(notes),
+    )
+
+
+def _finite(elbos: Array) -> np.ndarray:
+    """The ELBOs in double precision, with NaN at every step of a rate that met a bad one."""
+    values = np.asarray(elbos, float)
+    return np.where(np.isfinite(values).all(axis=0), values, np.nan)
+
+
+def _error(values: np.ndarray) -> float:
+    return float(values.std() / values.size**0.5)

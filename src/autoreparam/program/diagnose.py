@@ -5,62 +5,72 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 from numpyro.handlers import seed, substitute
 from numpyro.primitives import Messenger
 
 from autoreparam.errors import ModelError
-from autoreparam.program.trace import Program, Site
+from autoreparam.program.trace import Program
 
 
 class _Terms(Messenger):
-    """Keeps the log density of each element of each site of a concrete run."""
+    """Keeps the log density of each element of each site, and the site's value."""
 
-    def __init__(self, sites: Mapping[str, Site]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.sites = sites
-        self.found: list[tuple[str, str, np.ndarray, Any]] = []
+        self.found: dict[str, tuple[Any, Any]] = {}
 
     def postprocess_message(self, msg) -> None:
         if msg["type"] == "sample":
-            log_prob = np.asarray(msg["fn"].log_prob(msg["value"]))
-            kind = self.sites[msg["name"]].kind
-            self.found.append((msg["name"], kind, log_prob, msg["value"]))
+            self.found[msg["name"]] = (msg["fn"].log_prob(msg["value"]), msg["value"])
+
+
+@jax.jit  # as the sampler sees it; eagerly, NumPyro's validation would stop at the first bad number
+def _terms(program: Program, values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    terms = _Terms()
+    with terms, seed(rng_seed=0), substitute(data=dict(values)):
+        program.run()
+    return terms.found
 
 
 def nonfinite(program: Program, values: Mapping[str, Any]) -> ModelError | None:
     """The error that names the first site whose log density is not finite at these values."""
-    terms = _Terms(program.structure.by_name)
-    with terms, seed(rng_seed=0), substitute(data=dict(values)):
-        program.run()
+    terms = _terms(program, dict(values))
     # An observation explains more than a latent that came before it.
-    for name, kind, log_prob, value in sorted(terms.found, key=lambda term: term[1] == "latent"):
+    for site in sorted(program.sites, key=lambda site: site.kind == "latent"):
+        if site.name not in terms:
+            continue
+        log_prob, value = map(np.asarray, terms[site.name])
         bad = ~np.isfinite(log_prob)
         if not bad.any():
             continue
         where = tuple(int(i) for i in np.argwhere(bad)[0]) if bad.ndim else ()
-        place = f"{int(bad.sum())} of {bad.size} elements, first at index {where}"
-        if kind == "factor":
-            return ModelError(
-                f"factor '{name}' is not finite in {place}. Check its log density for overflow, "
-                "for the log of zero and for missing values."
-            )
-        if kind == "observed":
-            shown = _element(value, where)
-            return ModelError(
-                f"observed site '{name}' has a log density that is not finite in {place}"
-                f"{shown}. Missing or impossible values must be masked: pass "
-                "fn.mask(jnp.isfinite(y)) with the gaps filled by any valid number, or drop them."
-            )
-        return ModelError(
-            f"latent site '{name}' has a log density that is not finite in {place}. Its parameters "
-            "are out of range there: check that scales stay positive and nothing overflows."
-        )
+        place = f"{int(bad.sum())} of {bad.size} elements"
+        place += f", first at index {where}" if where else ""
+        return ModelError(_explain(site.name, site.kind, place, _element(value, where)))
     return None
 
 
-def _element(value: Any, where: tuple[int, ...]) -> str:
-    value = np.asarray(value)
+def _explain(name: str, kind: str, place: str, element: str) -> str:
+    if kind == "observed":
+        return (
+            f"observed site '{name}' has a log density that is not finite in {place}{element}. "
+            "Missing or impossible values must be masked: pass fn.mask(jnp.isfinite(y)) with the "
+            "gaps filled by any valid number, or drop them."
+        )
+    if kind == "factor":
+        return (
+            f"factor '{name}' is not finite in {place}. Check its log density for overflow, for "
+            "the log of zero and for missing values."
+        )
+    return (
+        f"{kind} site '{name}' has a log density that is not finite in {place}. Its parameters "
+        "are out of range there: check that scales stay positive and nothing overflows."
+    )
+
+
+def _element(value: np.ndarray, where: tuple[int, ...]) -> str:
     if len(where) > value.ndim:
         return ""
     return f" (value {np.array2string(value[where], threshold=4)})"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -13,12 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from autoreparam.errors import ParameterizationError, known
+from autoreparam.program import parameterization_file
 
 if TYPE_CHECKING:
     from autoreparam.program.trace import Program
-
-FORMAT = "autoreparam.parameterization"
-INLINE = 10_000  # larger arrays are saved beside the JSON
 
 
 @jax.tree_util.register_pytree_node_class
@@ -68,6 +65,9 @@ class Parameterization:
 
     def __setattr__(self, name, value):
         raise AttributeError("a Parameterization is immutable; use .replace({...}) for a new one")
+
+    def __reduce__(self):
+        return Parameterization, (dict(self._loc), dict(self._scale), dict(self._reference))
 
     # -- constructors -------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class Parameterization:
     def __contains__(self, name: object) -> bool:
         return name in self._loc
 
-    def __iter__(self) -> Iterable[str]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[str]:
         return iter(self._loc)
 
     def __len__(self) -> int:
@@ -223,78 +223,22 @@ class Parameterization:
 
     def to_json(self) -> str:
         """The parameterization as JSON text, exact to the last bit."""
-        return json.dumps(self._document(lambda key, array: array.tolist()), indent=1)
+        return parameterization_file.to_text(self)
 
     @classmethod
     def from_json(cls, text: str, program: Program | None = None) -> Parameterization:
         """The parameterization in a JSON text; checked against `program` where one is given."""
-        try:
-            document = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ParameterizationError(f"not JSON: {error}") from None
-        return cls._from_document(document, {}, program)
+        parameterization = cls(*parameterization_file.from_text(text))
+        return parameterization if program is None else parameterization.check(program)
 
     def save(self, path: str | Path) -> None:
         """Writes JSON, with large arrays in an npz file of the same name beside it."""
-        path, arrays = Path(path), {}
-
-        def place(key: str, array: np.ndarray) -> Any:
-            if array.size <= INLINE:
-                return array.tolist()
-            arrays[key] = array
-            return {"npz": key}
-
-        text = json.dumps(self._document(place), indent=1)
-        beside = path.with_suffix(".npz")
-        if arrays:
-            np.savez_compressed(beside, **arrays)  # type: ignore[arg-type]
-        path.write_text(text, encoding="utf-8")
+        parameterization_file.write(self, Path(path))
 
     @classmethod
     def load(cls, path: str | Path, program: Program | None = None) -> Parameterization:
-        """The parameterization in a file written by `save`."""
-        path = Path(path)
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise ParameterizationError(f"cannot read {path}: {error}") from None
-        beside, arrays = path.with_suffix(".npz"), {}
-        if beside.exists():
-            with np.load(beside, allow_pickle=False) as stored:
-                arrays = dict(stored)
-        return cls._from_document(document, arrays, program)
-
-    def _document(self, place: Callable[[str, np.ndarray], Any]) -> dict:
-        sites = {}
-        for name in self._loc:
-            loc, scale = np.asarray(self._loc[name]), np.asarray(self._scale[name])
-            entry = {"shape": list(loc.shape), "lam": place(f"{name}/lam", loc)}
-            if not np.array_equal(loc, scale):
-                entry["lam_scale"] = place(f"{name}/lam_scale", scale)
-            entry["reference"] = place(f"{name}/reference", np.asarray(self._reference[name]))
-            sites[name] = entry
-        return {"format": FORMAT, "version": 1, "sites": sites}
-
-    @classmethod
-    def _from_document(cls, document: Any, arrays: dict, program: Program | None):
-        if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise ParameterizationError(
-                f'not a parameterization: expected a JSON object with "format": "{FORMAT}"'
-            )
-        if document.get("version") != 1 or not isinstance(document.get("sites"), dict):
-            raise ParameterizationError(
-                f"unknown version {document.get('version')!r} of the format; this is version 1"
-            )
-        loc, scale, reference = {}, {}, {}
-        for name, entry in document["sites"].items():
-            if not isinstance(entry, dict) or not {"shape", "lam"} <= entry.keys():
-                raise ParameterizationError(f"site '{name}': expected 'shape' and 'lam'")
-            shape = tuple(entry["shape"])
-            loc[name] = _stored(name, entry["lam"], arrays, shape)
-            if "lam_scale" in entry:
-                scale[name] = _stored(name, entry["lam_scale"], arrays, shape)
-            reference[name] = _stored(name, entry.get("reference", 1.0), arrays)
-        parameterization = cls(loc, scale, reference)
+        """The parameterization in a file written by `save`; checked where a program is given."""
+        parameterization = cls(*parameterization_file.read(Path(path)))
         return parameterization if program is None else parameterization.check(program)
 
     # -- pytree -------------------------------------------------------------------------------
@@ -330,16 +274,18 @@ def _ordered(p: Parameterization, names: Iterable[str]) -> Parameterization:
 
 
 def _as_array(name: str, value: Any):
-    """The value as an array: JAX's stay JAX's, the rest becomes numpy."""
+    """The value as an array that cannot change: JAX's stay JAX's, the rest is copied."""
     if isinstance(value, jax.Array):
         return value
     try:
-        array = np.asarray(value)
-        if array.dtype == np.float32:
-            return array
-        return array.astype(jnp.result_type(float))
-    except (TypeError, ValueError):
-        raise ParameterizationError(f"site '{name}': expected numbers, found {value!r}") from None
+        given = np.asarray(value)
+    except ValueError:  # lists of unequal lengths
+        given = np.asarray(None)
+    if given.dtype.kind not in "fiub":
+        raise ParameterizationError(f"site '{name}': expected numbers, found {value!r}")
+    array = np.array(given, np.float32 if given.dtype == np.float32 else jnp.result_type(float))
+    array.setflags(write=False)
+    return array
 
 
 def _checked(name: str, lam: Any, shape: tuple[int, ...] | None = None):
@@ -365,9 +311,8 @@ def _checked_reference(name: str, reference: Any, shape: tuple[int, ...]):
     reference = _as_array(name, reference)
     if isinstance(reference, jax.core.Tracer):
         return reference
-    fits = np.broadcast_shapes(np.shape(reference), shape) == shape
     values = np.asarray(reference)
-    if not fits or not (np.isfinite(values) & (values > 0)).all():
+    if not _spreads(values.shape, shape) or not (np.isfinite(values) & (values > 0)).all():
         raise ParameterizationError(
             f"site '{name}': expected a positive reference scale that broadcasts to {shape}; "
             f"found {np.array2string(values, threshold=4)}"
@@ -375,18 +320,10 @@ def _checked_reference(name: str, reference: Any, shape: tuple[int, ...]):
     return reference
 
 
-def _stored(name: str, value: Any, arrays: dict, shape: tuple[int, ...] | None = None):
-    if isinstance(value, dict):
-        key = value.get("npz")
-        if key not in arrays:
-            raise ParameterizationError(f"site '{name}': array {key!r} is not in the npz file")
-        value = arrays[key]
-    array = _as_array(name, value)
-    if shape is not None and array.shape != shape:
-        raise ParameterizationError(
-            f"site '{name}': expected values of shape {shape}, found shape {array.shape}"
-        )
-    return array
+def _spreads(small: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether an array of shape `small` broadcasts to `shape`."""
+    pairs = zip(reversed(small), reversed(shape))
+    return len(small) <= len(shape) and all(n in (1, size) for n, size in pairs)
 
 
 def _range(lam: Any) -> str:

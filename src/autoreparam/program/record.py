@@ -67,7 +67,7 @@ class Record(Messenger):
             other = "as a plate" if name in self.plates else "twice"
             raise ModelError(
                 f"site '{name}' appears {other}. Every sample and deterministic statement needs a "
-                "name of its own; in a loop, write f'{name}_{i}'."
+                f"name of its own; in a loop, number them: f'{name}_{{i}}'."
             )
         site = _describe(msg, name in self.given, name in self.inside)
         self.sites[name] = site

@@ -41,8 +41,9 @@ def refuse_other(stored: Mapping[str, Any], program: Program) -> None:
             f"the checkpoint has format {stored.get('format')}, this version reads {FORMAT}. "
             "Resume it with the version that wrote it."
         )
-    if stored["sites"] != found["sites"]:
-        theirs, ours = ({tuple(map(str, row)) for row in x["sites"]} for x in (stored, found))
+    # Which sites are reparameterized is the run's choice; what they are is the model's.
+    theirs, ours = ({tuple(map(str, row[:-1])) for row in x["sites"]} for x in (stored, found))
+    if theirs != ours:
         differing = sorted({row[0] for row in theirs ^ ours})
         raise CheckpointError(
             f"the checkpoint belongs to another model: it differs in {known(differing[:5])}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autoreparam.errors import AutoreparamError, known
-from autoreparam.program.trace import Program
+from autoreparam.program.program import Program
 
 if TYPE_CHECKING:
     import xarray

@@ -85,7 +85,6 @@ class Store:
     ) -> None:
         """Appends one chunk of draws and replaces the state, both or neither."""
         index = self.chunks
-        chunk, kept = self.path / _chunk_file(index), self.path / _state_file(index)
         with _in_words(self.path):
             # Two runs on one folder would overwrite each other's chunks.
             if _body_digest(_read_manifest(self.path)) != _body_digest(self._manifest):
@@ -94,18 +93,16 @@ class Store:
                     "of them, then continue with ar.resume."
                 )
             try:
-                entry = {"sha256": _write(chunk, arrays), "info": info}
+                digest = _write(self.path / _chunk_file(index), arrays)
                 manifest = {
                     **self._manifest,
-                    "chunks": [*self._manifest["chunks"], entry],
-                    "state": _write(kept, state),
+                    "chunks": [*self._manifest["chunks"], {"sha256": digest, "info": info}],
+                    "state": _write(self.path / _state_file(index), state),
                 }
                 _sync_folder(self.path)
                 self._manifest = _replace_manifest(self.path, manifest)
-            except BaseException:
+            finally:
                 self._tidy()
-                raise
-        self._tidy()
 
     def _tidy(self) -> None:
         """Removes what no manifest names; a file that cannot be removed does no harm."""
@@ -113,7 +110,7 @@ class Store:
             self._manifest = _read_manifest(self.path)
             named = {_chunk_file(index) for index in range(self.chunks)}
             named.add(_state_file(self.chunks - 1))
-            for pattern in ("chunk-*.zip", "state-*.zip"):
+            for pattern in ("chunk-*.zip", "state-*.zip", UNFINISHED):
                 for file in self.path.glob(pattern):
                     if file.name not in named:
                         file.unlink()

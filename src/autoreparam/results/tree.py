@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autoreparam.program.parameterization import Parameterization
-from autoreparam.program.trace import Program
+from autoreparam.program.program import Program
 from autoreparam.results.labels import Labels, by_site, dataset, origin, unique
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _lam(parameterizations: Sequence[Parameterization], shapes, names) -> dict[s
 
     def put(site: str, ending: str, parts: list) -> None:
         name = own[site] + ending
-        while ending and (name in own.values() or name in result):
+        while ending and (name in names.values() or name in result):
             name += "_"
         spread = [np.broadcast_to(np.asarray(part), shapes[site]) for part in parts]
         result[name] = (np.stack(spread) if len(spread) > 1 else spread[0].copy(), site)

@@ -1,0 +1,95 @@
+"""A line a phase while a run goes: draws, divergences, step size, ESS so far, time left."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Progress:
+    """Lines in a terminal or a notebook; silence in a log, or where it is switched off.
+
+    >>> with Progress() as bar, bar.phase("sampling", 1000):
+    ...     bar.update(100, divergences=0, step_size=0.3)
+    """
+
+    def __init__(self, enabled: bool = True, console: Console | None = None):
+        self._lines = _lines(console) if enabled else None
+        self._task: Any = None
+
+    def __enter__(self) -> Progress:
+        if self._lines is not None:
+            self._lines.start()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        # Also on Ctrl-C: the cursor comes back, and the thread that redraws ends.
+        if self._lines is not None:
+            self._lines.stop()
+
+    @contextmanager
+    def phase(self, name: str, total: int) -> Iterator[None]:
+        """Opens a line that `update` moves until the phase ends."""
+        if self._lines is None:
+            yield
+            return
+        before, self._task = self._task, self._lines.add_task(name, total=total, said="")
+        try:
+            yield
+        finally:
+            self._lines.stop_task(self._task)
+            self._task = before
+
+    def update(
+        self,
+        done: int,
+        divergences: int | None = None,
+        step_size: float | None = None,
+        ess: float | None = None,
+    ) -> None:
+        """Shows how many draws of the phase are done, and what else is known."""
+        if self._lines is None or self._task is None:
+            return
+        said = []
+        if divergences is not None:
+            said.append(f"divergences {divergences}")
+        if step_size is not None:
+            said.append(f"step size {step_size:.2g}")
+        if ess is not None:
+            said.append(f"ESS {ess:.0f}")
+        self._lines.update(self._task, completed=done, said="  ".join(said))
+
+
+def _lines(console: Console | None) -> Any:
+    """The live lines, or None where nobody would see them move."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Lines
+
+    # Variables such as FORCE_COLOR make rich take a log for a terminal.
+    seen = console is not None or sys.stderr.isatty()
+    console = console or Console(stderr=True)
+    if not (console.is_jupyter and _has_widgets()) and not (seen and console.is_interactive):
+        return None
+    return Lines(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[said]}"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        console=console,
+        refresh_per_second=4,
+        speed_estimate_period=600,  # chunks may be minutes apart
+    )
+
+
+def _has_widgets() -> bool:
+    """Whether a notebook can redraw a line; without, rich would only warn."""
+    from importlib.util import find_spec
+
+    return find_spec("ipywidgets") is not None

@@ -1,0 +1,72 @@
+"""The table of a summary, as text for a terminal, as HTML for a notebook, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+
+ROWS_SHOWN = 60
+FORMATS = {"ess_bulk": ".0f", "ess_tail": ".0f", "r_hat": ".3f", "mcse_mean": ".2g"}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One row a scalar; prints as a table, `to_dict()` has everything at full precision."""
+
+    labels: tuple[str, ...]
+    columns: Mapping[str, np.ndarray]
+    footer: str = ""
+
+    def __getitem__(self, column: str) -> np.ndarray:
+        return self.columns[column]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """The numbers of each scalar by the name of their column."""
+        return {
+            label: {key: float(values[row]) for key, values in self.columns.items()}
+            for row, label in enumerate(self.labels)
+        }
+
+    def _cells(self) -> list[list[str]]:
+        """The rows as words; the middle of a long table is left out."""
+        count = len(self)
+        half = ROWS_SHOWN // 2
+        long = count > ROWS_SHOWN
+        shown = [*range(half), *range(count - half, count)] if long else list(range(count))
+        rows = [
+            [self.labels[row], *(_format(key, values[row]) for key, values in self.columns.items())]
+            for row in shown
+        ]
+        if long:
+            rows.insert(half, [f"... {count - len(shown)} more", *[""] * len(self.columns)])
+        return rows
+
+    def __repr__(self) -> str:
+        table = [["", *self.columns], *self._cells()]
+        widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+        lines = [
+            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+            for row in table
+        ]
+        return "\n".join([*lines, *([self.footer] if self.footer else [])])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(cell)}</th>" for cell in ("", *self.columns))
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in self._cells()
+        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return table + (f"<p>{escape(self.footer)}</p>" if self.footer else "")
+
+
+def _format(column: str, value: float) -> str:
+    if not np.isfinite(value):
+        return "" if np.isnan(value) else str(value)
+    return format(value, ".2f" if column.startswith("λ") else FORMATS.get(column, ".4g"))

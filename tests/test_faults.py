@@ -1,0 +1,212 @@
+"""Runs that break: killed, interrupted, out of disk, on another model's checkpoint."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import autoreparam as ar
+from autoreparam.errors import AutoreparamError, CheckpointError
+from autoreparam.mcmc.chains import Chains
+from autoreparam.results.storage import Store
+
+RUN = """
+import sys, jax
+jax.config.update("jax_enable_x64", True)
+sys.path.insert(0, sys.argv[2])
+import autoreparam as ar
+from test_faults import KEYWORDS, Y, groups
+ar.sample(groups, (Y,), checkpoint=sys.argv[1], progress=False, **KEYWORDS)
+"""
+KEYWORDS = {"draws": 200, "warmup": 150, "chains": 2, "kernel": "hmc", "num_steps": 4, "seed": 5}
+Y = np.array([0.3, -1.0, 2.2, 0.7])
+
+
+def groups(y):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 2.0))
+    log_tau = numpyro.sample("log_tau", dist.Normal(0.0, 1.0))
+    with numpyro.plate("group", y.shape[0]):
+        theta = numpyro.sample("theta", dist.Normal(mu, jnp.exp(log_tau)))
+        numpyro.sample("y", dist.Normal(theta, 1.0), obs=y)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return ar.sample(groups, (Y,), progress=False, **KEYWORDS)
+
+
+def assert_same(tree, other):
+    for group in ("posterior", "sample_stats"):
+        for name in tree[group].data_vars:
+            np.testing.assert_array_equal(tree[group][name].values, other[group][name].values)
+    for purpose in ("warmup", "sampling"):
+        assert tree.attrs[f"gradients_{purpose}"] == other.attrs[f"gradients_{purpose}"]
+
+
+def test_whatever_a_kill_leaves_on_disk_resumes_to_the_same_draws(tmp_path, whole):
+    """The folder, copied in the middle of storage's own calls, is what `kill -9` leaves."""
+    moments = set(np.random.default_rng(0).choice(2000, 20, replace=False).tolist())
+    path, calls, copies = tmp_path / "run", 0, []
+
+    def watch(frame, event, _):
+        nonlocal calls
+        if event not in ("call", "return") or not frame.f_code.co_filename.endswith("storage.py"):
+            return
+        calls += 1
+        if calls in moments and (path / "manifest.json").exists():
+            copies.append(tmp_path / f"copy{calls}")
+            shutil.copytree(path, copies[-1])
+
+    sys.setprofile(watch)
+    try:
+        tree = ar.sample(groups, (Y,), checkpoint=path, progress=False, **KEYWORDS)
+    finally:
+        sys.setprofile(None)
+    assert_same(tree, whole)
+    resumable = [copy for copy in copies if Store.open(copy).chunks]
+    assert len(resumable) >= 3
+    for copy in resumable:
+        assert_same(ar.resume(copy, groups, (Y,), progress=False), whole)
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_twenty_random_moments_resumes_to_the_same_draws(tmp_path, whole):
+    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
+                   "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}  # fmt: skip
+    rng, resumed = np.random.default_rng(1), 0
+    for number in range(20):
+        path = tmp_path / str(number)
+        child = subprocess.Popen(
+            [sys.executable, "-c", RUN, str(path), str(Path(__file__).parent)], env=environment
+        )
+        while not (path / "manifest.json").exists() and child.poll() is None:
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 4 if number == 0 else 2.5))
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        if Store.open(path).chunks:
+            resumed += 1
+            assert_same(ar.resume(path, groups, (Y,), progress=False), whole)
+    assert resumed >= 5
+
+
+def test_a_finished_run_can_be_extended_as_if_it_had_been_longer(tmp_path, whole):
+    short = {**KEYWORDS, "draws": 90}
+    ar.sample(groups, (Y,), checkpoint=tmp_path / "run", progress=False, **short)
+    assert_same(ar.resume(tmp_path / "run", groups, (Y,), draws=200, progress=False), whole)
+
+
+def test_ctrl_c_returns_what_has_been_drawn_and_says_so(tmp_path, monkeypatch, whole):
+    run, calls = Chains.run, []
+
+    def interrupted(self, *args):
+        calls.append(1)
+        if len(calls) == 10:
+            raise KeyboardInterrupt
+        return run(self, *args)
+
+    monkeypatch.setattr(Chains, "run", interrupted)
+    tree = ar.sample(groups, (Y,), checkpoint=tmp_path / "run", progress=False, **KEYWORDS)
+    monkeypatch.setattr(Chains, "run", run)
+    assert tree.attrs["interrupted"] == 1
+    drawn = tree["posterior"].sizes["draw"]
+    assert 0 < drawn < 200
+    np.testing.assert_array_equal(
+        tree["posterior"]["mu"].values, whole["posterior"]["mu"].values[:, :drawn]
+    )
+    assert_same(ar.resume(tmp_path / "run", groups, (Y,), progress=False), whole)
+
+
+def test_ctrl_c_during_warmup_returns_a_tree_without_draws(monkeypatch):
+    def interrupted(self, *args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Chains, "run", interrupted)
+    tree = ar.sample(groups, (Y,), progress=False, **KEYWORDS)
+    assert tree.attrs["interrupted"] == 1
+    assert tree["posterior"].sizes["draw"] == 0
+
+
+def broken(y):
+    with_other_prior = numpyro.sample("mu", dist.Normal(1.0, 2.0))
+    log_tau = numpyro.sample("log_tau", dist.Normal(0.0, 1.0))
+    with numpyro.plate("group", y.shape[0]):
+        theta = numpyro.sample("theta", dist.Normal(with_other_prior, jnp.exp(log_tau)))
+        numpyro.sample("y", dist.Normal(theta, 1.0), obs=y)
+
+
+def renamed(y):
+    with numpyro.handlers.scope(prefix="a"):
+        groups(y)
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "message"),
+    [
+        (groups, Y + 1, "belongs to other data"),
+        (renamed, Y, "belongs to another model: it differs in"),
+        (broken, Y, "log density .* at the stored position"),
+    ],
+)
+def test_a_checkpoint_of_another_model_or_data_is_refused(tmp_path, model, data, message):
+    short = {**KEYWORDS, "draws": 30, "warmup": 25}
+    ar.sample(groups, (Y,), checkpoint=tmp_path / "run", progress=False, **short)
+    with pytest.raises(AutoreparamError, match=message):
+        ar.resume(tmp_path / "run", model, (data,), progress=False)
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    short = {**KEYWORDS, "draws": 30, "warmup": 25}
+    ar.sample(groups, (Y,), checkpoint=tmp_path / "run", progress=False, **short)
+    victim = max((tmp_path / "run").rglob("*"), key=lambda path: path.stat().st_size)
+    content = victim.read_bytes()
+    victim.write_bytes(content[: len(content) // 2])
+    with pytest.raises(CheckpointError):
+        ar.resume(tmp_path / "run", groups, (Y,), progress=False)
+
+
+def test_an_existing_checkpoint_is_never_overwritten(tmp_path):
+    short = {**KEYWORDS, "draws": 30, "warmup": 25}
+    ar.sample(groups, (Y,), checkpoint=tmp_path / "run", progress=False, **short)
+    with pytest.raises(CheckpointError, match="resume"):
+        ar.sample(groups, (Y,), checkpoint=tmp_path / "run", progress=False, **short)
+
+
+def test_a_full_disk_is_said_in_words(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointError, match="space"):
+        ar.sample(groups, (Y,), checkpoint=tmp_path / "run", progress=False, **KEYWORDS)
+
+
+def test_gradients_that_are_not_a_number_count_as_divergences():
+    def model():
+        x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+        # Finite at the start, NaN in one tail: sqrt has no value there.
+        numpyro.factor("tail", jnp.sqrt(x + 2.5))
+
+    tree = ar.sample(model, draws=300, warmup=150, progress=False)
+    draws = tree["posterior"]["x"].values
+    assert np.isfinite(draws).all()
+    assert draws.min() > -2.5
+
+
+def test_a_density_that_is_nowhere_finite_names_the_site():
+    def model():
+        x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(x, -1.0 + jax.nn.relu(-1e9 - x)), obs=0.3)
+
+    with pytest.raises(AutoreparamError, match="site 'y'"):
+        ar.sample(model, progress=False)

@@ -1,0 +1,209 @@
+"""Every kernel in every parameterization against exact answers; one program; same seed, same draws."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from arviz_stats.base import array_stats
+from exact import eight_schools, gaussian
+
+import autoreparam as ar
+from autoreparam.errors import AutoreparamError
+from autoreparam.mcmc import chains as chains_module
+from autoreparam.mcmc.chains import Chains
+from autoreparam.mcmc.hmc import Kernel, tuning_like
+from autoreparam.mcmc.interleaved import stack_slots
+from autoreparam.mcmc.step_size import FIXED, begin
+from autoreparam.program.target import Target
+
+METHODS = ["centered", "noncentered", "interleaved", "vip"]
+KERNELS = ["nuts", "hmc"]
+
+
+def worst_z(tree, expected, sites):
+    """The largest deviation of a posterior mean or standard deviation, in Monte Carlo errors."""
+    worst = 0.0
+    for name in sites:
+        mean, sd = (np.ravel(part) for part in expected[name])
+        draws = tree["posterior"][name].values
+        draws = draws.reshape(*draws.shape[:2], -1)
+        for i in range(draws.shape[-1]):
+            x = draws[..., i]
+            ess = float(array_stats.ess(x, chain_axis=0, draw_axis=1, method="mean"))
+            ess_square = float(
+                array_stats.ess((x - mean[i]) ** 2, chain_axis=0, draw_axis=1, method="mean")
+            )
+            worst = max(worst, abs(x.mean() - mean[i]) / (x.std() / np.sqrt(ess)))
+            error = ((x - mean[i]) ** 2).std() / np.sqrt(ess_square)
+            worst = max(worst, abs(((x - mean[i]) ** 2).mean() - sd[i] ** 2) / error)
+    return worst
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("method", METHODS)
+def test_the_gaussian_toy_is_met(kernel, method):
+    problem = ar.zoo.load("toy")
+    expected = gaussian(problem.model, problem.args, problem.kwargs)
+    tree = ar.sample(problem.model, problem.args, problem.kwargs, parameterization=method,
+                     kernel=kernel, draws=1500, warmup=300, progress=False)  # fmt: skip
+    assert worst_z(tree, expected, ["theta", "mu"]) < 4
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("method", ["noncentered", "interleaved", "vip"])
+def test_eight_schools_is_met(kernel, method):
+    problem = ar.zoo.load("eight_schools")
+    expected = eight_schools(problem.kwargs["y"], problem.kwargs["sigma"])
+    tree = ar.sample(problem.model, problem.args, problem.kwargs, parameterization=method,
+                     kernel=kernel, draws=2000, warmup=500, seed=1, target_accept=0.9,
+                     progress=False)  # fmt: skip
+    assert worst_z(tree, expected, ["mu", "theta", "log_tau"]) < 4.5
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("method", METHODS)
+def test_radon_in_minnesota_is_met(kernel, method):
+    problem = ar.zoo.load("radon", state="MN")
+    expected = gaussian(problem.model, problem.args, problem.kwargs)
+    tree = ar.sample(problem.model, problem.args, problem.kwargs, parameterization=method,
+                     kernel=kernel, draws=500, warmup=300, progress=False)  # fmt: skip
+    # 88 means and 88 variances: the largest of so many is expected near 3.
+    assert worst_z(tree, expected, ["mu", "a", "b", "m"]) < 5
+
+
+def groups(y, spread=1.0):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 2.0))
+    log_tau = numpyro.sample("log_tau", dist.Normal(0.0, 1.0))
+    with numpyro.plate("group", y.shape[0]):
+        theta = numpyro.sample("theta", dist.Normal(mu, jnp.exp(log_tau)))
+        numpyro.sample("y", dist.Normal(theta, spread), obs=y)
+
+
+Y = np.array([0.3, -1.0, 2.2, 0.7])
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_parameterization_and_new_data_share_one_compiled_chunk(kernel):
+    def model(y):  # a model of its own: no other test has compiled it
+        groups(y)
+
+    before = len(chains_module.traces)
+    for y in (Y, Y + 1):
+        for method in METHODS:
+            ar.sample(model, (y,), parameterization=method, kernel=kernel, draws=30, warmup=50,
+                      progress=False)  # fmt: skip
+    assert len(chains_module.traces) - before == 1
+
+
+def test_the_same_seed_gives_the_same_draws_and_another_seed_does_not():
+    runs = [ar.sample(groups, (Y,), draws=40, warmup=50, seed=seed, progress=False)
+            for seed in (3, 3, 4)]  # fmt: skip
+    first, again, other = (run["posterior"]["theta"].values for run in runs)
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_chains_together_equal_chains_one_by_one(kernel):
+    target = Target(ar.inspect(groups, (Y,)))
+    lam = ar.Parameterization.constant(target.program, 0.3)
+    tuning = tuning_like(target, step_size=0.3, num_steps=5.0)
+    keys = jax.random.split(jax.random.key(0), 4)
+    positions = 0.1 * jax.random.normal(jax.random.key(1), (4, target.size))
+    states = jax.vmap(lambda p: Kernel(kernel).init(target, p, lam))(positions)
+    adaptation = begin(np.full((4, 2), 0.3), FIXED, 0.8)
+    slots = stack_slots([lam], [tuning])
+
+    def run(which):
+        take = jax.tree.map(lambda leaf: leaf[which], (keys, states, adaptation))
+        from autoreparam.mcmc.chains import run_chunk
+
+        return run_chunk(Kernel(kernel), target, take[0], 0, 20, take[1], slots, take[2])[2]
+
+    together = run(np.arange(4)).position[:, :20]
+    alone = np.concatenate([run(np.array([i])).position[:, :20] for i in range(4)])
+    np.testing.assert_allclose(together, alone, rtol=1e-6, atol=1e-8)
+
+
+def test_the_ledger_counts_every_leapfrog_step():
+    tree = ar.sample(groups, (Y,), kernel="hmc", num_steps=7, draws=50, warmup=25, progress=False)
+    assert tree.attrs["gradients_sampling"] == 4 * 50 * 7
+    assert tree.attrs["gradients_warmup"] > 4 * 25 * 7  # and the search for a start
+    assert tree.attrs["gradients_learning"] == 0
+    vip = ar.sample(groups, (Y,), parameterization="vip", draws=30, warmup=25, progress=False)
+    assert vip.attrs["gradients_learning"] > 0
+
+
+def test_lp_is_the_models_own_log_joint_whatever_lam():
+    for method in ("centered", "noncentered", "interleaved"):
+        tree = ar.sample(groups, (Y,), parameterization=method, draws=10, warmup=25,
+                         progress=False)  # fmt: skip
+        density = ar.log_joint(groups, (Y,))
+        one = {name: tree["posterior"][name].values[1, 7] for name in ("mu", "log_tau", "theta")}
+        lp = tree["sample_stats"]["lp"].values[1, 7]
+        np.testing.assert_allclose(lp, density(one), rtol=1e-8)
+
+
+def test_init_values_are_where_chains_start():
+    start = {"mu": 5.0, "log_tau": -3.0, "theta": np.full(4, 5.0)}
+    tree = ar.sample(groups, (Y,), init=start, draws=1, warmup=0, kernel="hmc", num_steps=1,
+                     progress=False)  # fmt: skip
+    assert abs(float(tree["posterior"]["mu"].mean()) - 5) < 2
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"parameterization": "centred"}, "parameterization: expected one of 'auto'"),
+        ({"kernel": "gibbs"}, "kernel: expected one of"),
+        ({"draws": 0}, "draws: expected an integer >= 1; found 0"),
+        ({"chains": 2.5}, "chains: expected an integer"),
+        ({"target_accept": 1.5}, "target_accept: expected a number between 0 and 1"),
+        ({"num_steps": 0}, "num_steps: expected an integer >= 1"),
+        ({"init": {"nu": 1.0}}, "init: 'nu' is no latent site"),
+        ({"init": {"theta": np.ones(3)}}, r"init: site 'theta' expects shape \(4,\)"),
+    ],
+)
+def test_a_bad_keyword_is_refused_in_words(keywords, message):
+    with pytest.raises(AutoreparamError, match=message):
+        ar.sample(groups, (Y,), progress=False, **keywords)
+
+
+def test_an_unknown_keyword_fails():
+    with pytest.raises(TypeError, match="drawz"):
+        ar.sample(groups, (Y,), drawz=10)
+
+
+def test_missing_observations_are_refused_by_name():
+    with pytest.raises(AutoreparamError, match="observed site 'y'.*1 of 4 elements.*mask"):
+        ar.sample(groups, (np.array([0.1, np.nan, 1.0, 2.0]),), progress=False)
+
+
+def test_a_given_parameterization_is_used_and_reported():
+    lam = ar.Parameterization.constant(ar.inspect(groups, (Y,)), 0.25)
+    tree = ar.sample(groups, (Y,), parameterization=lam, draws=20, warmup=25, progress=False)
+    np.testing.assert_allclose(tree["parameterization"]["theta"].values, 0.25)
+
+
+def test_thinning_keeps_every_nth_draw_of_the_same_run():
+    whole = ar.sample(groups, (Y,), draws=60, warmup=25, progress=False)
+    thin = ar.sample(groups, (Y,), draws=60, warmup=25, thin=3, progress=False)
+    np.testing.assert_array_equal(
+        thin["posterior"]["mu"].values, whole["posterior"]["mu"].values[:, 2::3]
+    )
+
+
+def test_single_precision_works(float32):
+    tree = ar.sample(groups, (Y.astype(np.float32),), draws=50, warmup=50, progress=False)
+    assert tree["posterior"]["theta"].dtype == np.float32
+
+
+def test_chains_run_in_groups_that_cover_them_once():
+    target = Target(ar.inspect(groups, (Y,)))
+    for count in (1, 3, 4, 9, 1000):
+        keys = jax.random.split(jax.random.key(0), count)
+        covered = [i for g in Chains(Kernel("hmc"), target, keys).groups for i in range(count)[g]]
+        assert covered == list(range(count))
