@@ -4,7 +4,8 @@
 `noise(m, t)` and `value(m, t, w)` are the hand-written non-centered form.
 """
 
-from typing import Callable, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpyro.distributions as dist

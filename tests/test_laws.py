@@ -1,6 +1,6 @@
 """Every family times every law of a reparameterization."""
 
-from functools import lru_cache
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -63,7 +63,7 @@ def random_lam(program, key, untied):
     return lam.replace(draw, scale=other)
 
 
-@lru_cache(maxsize=None)
+@cache
 def place(row, untied=False):
     """A target of the row's model, a random λ and a position drawn from the prior."""
     model = centered_model(row)

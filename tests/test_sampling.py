@@ -1,4 +1,4 @@
-"""Every kernel in every parameterization against exact answers; one program; same seed, same draws."""
+"""Every kernel in every parameterization against exact answers; one compiled program."""
 
 import jax
 import jax.numpy as jnp
@@ -51,8 +51,18 @@ def test_the_gaussian_toy_is_met(kernel, method):
     assert worst_z(tree, expected, ["theta", "mu"]) < 4
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("method", ["noncentered", "interleaved", "vip"])
+@pytest.mark.parametrize(
+    ("kernel", "method"),
+    [
+        ("nuts", "noncentered"),
+        ("nuts", "vip"),
+        ("hmc", "noncentered"),
+        ("hmc", "interleaved"),
+        ("hmc", "vip"),
+        # The centered slot follows the neck of the funnel with trees of the greatest depth.
+        pytest.param("nuts", "interleaved", marks=pytest.mark.slow),
+    ],
+)
 def test_eight_schools_is_met(kernel, method):
     problem = ar.zoo.load("eight_schools")
     expected = eight_schools(problem.kwargs["y"], problem.kwargs["sigma"])
@@ -148,10 +158,10 @@ def test_lp_is_the_models_own_log_joint_whatever_lam():
 
 
 def test_init_values_are_where_chains_start():
-    start = {"mu": 5.0, "log_tau": -3.0, "theta": np.full(4, 5.0)}
+    start = {"mu": 500.0, "theta": np.full(4, 500.0)}  # log_tau is drawn
     tree = ar.sample(groups, (Y,), init=start, draws=1, warmup=0, kernel="hmc", num_steps=1,
                      progress=False)  # fmt: skip
-    assert abs(float(tree["posterior"]["mu"].mean()) - 5) < 2
+    assert float(tree["posterior"]["mu"].min()) > 100
 
 
 @pytest.mark.parametrize(
@@ -178,7 +188,7 @@ def test_an_unknown_keyword_fails():
 
 
 def test_missing_observations_are_refused_by_name():
-    with pytest.raises(AutoreparamError, match="observed site 'y'.*1 of 4 elements.*mask"):
+    with pytest.raises(AutoreparamError, match=r"observed site 'y'.*1 of 4 elements.*mask"):
         ar.sample(groups, (np.array([0.1, np.nan, 1.0, 2.0]),), progress=False)
 
 

@@ -237,10 +237,9 @@ def _start(
         positions = _initial_positions(target, settings, lam, init)
     if positions is None:
         positions = np.zeros((settings.chains, target.size))
-    found = jax.device_get(
-        find_start(target, keys, positions.astype(program.dtype), given, lam, tuning,
-                   settings.target_accept)  # fmt: skip
-    )
+    begin = positions.astype(program.dtype)
+    accept = settings.target_accept
+    found = jax.device_get(find_start(target, keys, begin, given, lam, tuning, accept))
     if not found.found.all():
         chain = int(np.argmin(found.found))
         values = jax.device_get(jax.jit(Target.to_sites)(target, found.state.position[chain], lam))

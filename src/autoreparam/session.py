@@ -97,7 +97,7 @@ class Session:
         engine, began = self.engine, time.perf_counter()
         try:
             for phase in ("warmup", "sampling"):
-                total = sum(step.count for step in engine.plan if step.phase == phase)
+                total = sum(step.draws for step in engine.plan if step.phase == phase)
                 if total:
                     with bar.phase(phase, total):
                         self._phase(phase, bar)
@@ -112,7 +112,7 @@ class Session:
             trail = engine.advance()
             self.trails[phase].append(trail)
             self._commit(step, trail)
-            done += step.count
+            done += step.draws
             diverging += int(trail.info.diverging.sum())
             size = float(np.asarray(engine.tunings[-1].step_size))
             bar.update(done, divergences=diverging, step_size=size)
@@ -194,10 +194,9 @@ def _trail(arrays: Mapping[str, np.ndarray]) -> Trail:
 
 def _joined(trails: list[Trail], engine: Engine, thin: int) -> Trail:
     """All chunks of a phase in one, every `thin`-th draw of it."""
-    if not trails:
-        one = engine.chains.blank()
-        return jax.tree.map(lambda leaf: np.zeros((len(engine.chains.keys), 0, *leaf.shape[2:]), leaf.dtype), one)  # fmt: skip
-    whole = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *trails)
+    whole = jax.tree.map(
+        lambda *parts: np.concatenate(parts, axis=1), engine.chains.blank(), *trails
+    )
     return jax.tree.map(lambda leaf: leaf[:, thin - 1 :: thin], whole)
 
 
@@ -222,16 +221,16 @@ def _to_sites(
     """Values of all sites and the log-determinants of draws of shape (chain, draw, dim)."""
     chains, draws, size = positions.shape
     rows = positions.reshape(-1, size)
-    pad = -len(rows) % ROWS if len(rows) else ROWS  # one compiled shape, whatever the length
-    padded = np.concatenate([rows, np.broadcast_to(rows[-1:], (pad, size)) if len(rows)
-                             else np.zeros((pad, size), rows.dtype)])  # fmt: skip
+    # One compiled shape, whatever the number of draws.
+    blocks = max(1, -(-len(rows) // ROWS))
+    padded = np.zeros((blocks * ROWS, size), rows.dtype)
+    padded[: len(rows)] = rows
     parts = [
         jax.device_get(_map_back(target, padded[i : i + ROWS], lam))
         for i in range(0, len(padded), ROWS)
     ]
     joined = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(rows)], *parts)
-    values, log_det = jax.tree.map(lambda leaf: leaf.reshape(chains, draws, *leaf.shape[1:]), joined)
-    return values, log_det
+    return jax.tree.map(lambda leaf: leaf.reshape(chains, draws, *leaf.shape[1:]), joined)
 
 
 def _constants(program: Any, observed: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,5 +248,3 @@ def _constants(program: Any, observed: Mapping[str, Any]) -> dict[str, Any]:
         and not isinstance(value, bool)
         and not any(np.array_equal(value, seen) for seen in observed.values())
     }
-
-

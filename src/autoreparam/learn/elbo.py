@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from jax.flatten_util import ravel_pytree
 
 from autoreparam.errors import AutoreparamError, SamplingError
 from autoreparam.program.parameterization import Parameterization
@@ -39,6 +40,7 @@ DECAY = (1.0, 1 / 5, 1 / 20)  # of the learning rate, for a third of the steps e
 START_SCALE = 0.1  # σ at the start, in units of the reference scale: small, so densities are finite
 MARGIN = 0.02  # λ is learned from at least this far from 0 and 1, where its gradient vanishes
 ADAM = optax.scale_by_adam(b2=0.99)  # the usual 0.999 remembers the first, steep gradients too long
+NEGLIGIBLE = 0.01  # nats: λ next to an end, where the logit still creeps, is as good as the end
 ENDS = {"noncentered": 0.0, "centered": 1.0}
 
 
@@ -112,6 +114,13 @@ class _Free(NamedTuple):
     lam: dict[str, Any]
     lam_scale: dict[str, Any]
 
+    @classmethod
+    def like(cls, target: Target, start: Parameterization) -> _Free:
+        """Values of the right shapes, for the layout of the flat vector that holds them all."""
+        working = np.zeros(target.size, target.program.dtype)
+        lam = {name: start[name] for name in start}
+        return cls(working, working, lam, lam)
+
 
 class _Mask(NamedTuple):
     """Whether λ is learned, and for each site whether its scale has a λ of its own."""
@@ -120,8 +129,9 @@ class _Mask(NamedTuple):
     untied: dict[str, Any]
 
 
-def _read(target: Target, start: Parameterization, mask: _Mask, free: _Free):
+def _read(target: Target, start: Parameterization, mask: _Mask, flat: Array):
     """λ, μ and σ; the latter two are counted in units of the reference scale, as λ is."""
+    free = ravel_pytree(_Free.like(target, start))[1](flat)
     loc = {name: jax.nn.sigmoid(free.lam[name]) for name in start}
     own = {name: jax.nn.sigmoid(free.lam_scale[name]) for name in start}
     scale = {name: jnp.where(mask.untied[name], own[name], loc[name]) for name in start}
@@ -135,10 +145,11 @@ def _read(target: Target, start: Parameterization, mask: _Mask, free: _Free):
         for site in target.program.latents
     }
     unit = target.flatten(units)
-    return lam, unit * free.loc, unit * jax.nn.softplus(free.scale)
+    loc_ = target.translate(unit * free.loc, start, lam)[0]
+    return lam, loc_, unit * jax.nn.softplus(free.scale)
 
 
-def _estimate(free: _Free, target: Target, start, mask: _Mask, noise: Array) -> Array:
+def _estimate(free: Array, target: Target, start, mask: _Mask, noise: Array) -> Array:
     """The ELBO at some draws of the noise; its gradient leaves out the score of `q`."""
     lam, loc, scale = _read(target, start, mask, free)
     position = loc + scale * noise
@@ -160,23 +171,21 @@ def _advance(target, start, mask, state, rates, key, *, pairs: int):
         free, moments = state
         elbo, gradient = jax.value_and_grad(_estimate)(free, target, start, mask, noise)
         ascent, moments = ADAM.update(gradient, moments)
-        new = jax.tree.map(lambda value, slope: value + rate * slope, free, ascent)
-        finite = jnp.isfinite(elbo)
-        for slope in jax.tree.leaves(gradient):
-            finite &= jnp.isfinite(slope).all()
+        finite = jnp.isfinite(elbo) & jnp.isfinite(gradient).all()
         # A step that cannot be computed is not taken: other noise may allow the next one.
-        return jax.tree.map(partial(jnp.where, finite), (new, moments), state), elbo
+        new = (free + rate * ascent, moments)
+        return jax.tree.map(partial(jnp.where, finite), new, state), elbo
 
     def body(carry, key):
         state, total = carry
         noise = jax.random.normal(key, (pairs, target.size), target.program.dtype)
         noise = jnp.concatenate([noise, -noise])
         state, elbos = jax.vmap(step, (0, 0, None))(state, rates, noise)
-        return (state, jax.tree.map(jnp.add, total, state[0])), elbos
+        return (state, total + state[0]), elbos
 
-    nothing = jax.tree.map(jnp.zeros_like, state[0])
-    (state, total), elbos = jax.lax.scan(body, (state, nothing), jax.random.split(key, CHUNK))
-    return state, jax.tree.map(lambda leaf: leaf / CHUNK, total), elbos
+    carry = (state, jnp.zeros_like(state[0]))
+    (state, total), elbos = jax.lax.scan(body, carry, jax.random.split(key, CHUNK))
+    return state, total / CHUNK, elbos
 
 
 _read_compiled = jax.jit(_read)
@@ -191,7 +200,7 @@ class _Climb:
 
     start: Parameterization
     mask: _Mask
-    free: _Free
+    free: Array
     elbos: np.ndarray
     history: np.ndarray
     gradients: int
@@ -228,11 +237,11 @@ class _Climber:
             lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(jax.vmap(ADAM.init), free)
         )
         advance = partial(_advance, self.target, start, pairs=self.pairs)
-        history, rising, chunks = _History(), False, ceil(self.steps / len(DECAY) / CHUNK)
+        history, chunks = _History(), ceil(self.steps / len(DECAY) / CHUNK)
         state, average = (free, rest), free
         for decay in DECAY:
             state = (state[0], rest)
-            for index in range(chunks):
+            for _ in range(chunks):
                 # μ and σ come near first: a λ that moves at once is drawn far off by a `q` that
                 # does not fit yet, and is slow to return.
                 held = learn and not history.means
@@ -244,12 +253,11 @@ class _Climber:
                 enough = len(history.means) > 2 and history.gain() <= 1
                 if self.early_stop and enough:
                     break
-            rising |= history.gain() > 2
         key = jax.random.fold_in(self.key, 2**31)
         _, _, elbos = advance(mask, (average, rest), 0 * self.rates, key)
         means = np.array(history.means)
         paid = (len(means) + 1) * CHUNK * 2 * self.pairs * self.rates.size
-        return _Climb(start, mask, average, _finite(elbos), means, paid, rising)
+        return _Climb(start, mask, average, _finite(elbos), means, paid, history.gain() > 2)
 
     def _mask(self, learn: bool, tied: bool) -> _Mask:
         # A λ of its own needs something to move with: else it would stay where it started.
@@ -259,19 +267,19 @@ class _Climber:
         }
         return _Mask(np.asarray(learn), untied)
 
-    def _initial(self, start: Parameterization) -> _Free:
-        dtype, lanes, size = self.target.program.dtype, self.rates.size, self.target.size
-
+    def _initial(self, start: Parameterization) -> np.ndarray:
         def logit(lam: Any) -> np.ndarray:
             lam = np.clip(lam, MARGIN, 1 - MARGIN)
-            return np.broadcast_to(np.log(lam / (1 - lam)), (lanes, *lam.shape)).astype(dtype)
+            return np.log(lam / (1 - lam))
 
-        return _Free(
-            np.zeros((lanes, size), dtype),
-            np.full((lanes, size), np.log(np.expm1(START_SCALE)), dtype),
+        free = _Free(
+            np.zeros(self.target.size),
+            np.full(self.target.size, np.log(np.expm1(START_SCALE))),
             {name: logit(start[name]) for name in start},
             {name: logit(start.scale[name]) for name in start},
         )
+        flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(free)])
+        return np.tile(flat.astype(self.target.program.dtype), (self.rates.size, 1))
 
 
 class _History:
@@ -313,7 +321,7 @@ def _best(climbs: dict[str, _Climb], target: Target) -> Fit:
     notes = []
     if first in finite:
         lead = finite[chosen].values - finite[first].values
-        if lead.mean() <= 2 * _error(lead):
+        if lead.mean() <= 2 * _error(lead) + NEGLIGIBLE:
             chosen = first
         else:
             notes.append(
@@ -329,7 +337,7 @@ def _best(climbs: dict[str, _Climb], target: Target) -> Fit:
     fallen, winner = chosen != first, finite[chosen]
     if winner.rising:
         notes.append("the ELBO was still rising when the variational fit ended: allow more steps")
-    free = jax.tree.map(lambda leaf: leaf[winner.lane], winner.free)
+    free = np.asarray(winner.free)[winner.lane]
     lam, loc, scale = _read_compiled(target, winner.start, winner.mask, free)
     return Fit(
         parameterization=jax.tree.map(np.asarray, lam),

@@ -90,13 +90,13 @@ class Chains:
         return [slice(i, min(i + width, chains)) for i in range(0, chains, width)]
 
     def blank(self) -> Trail:
-        """Shapes and types of what a chunk leaves behind, for a run that drew nothing."""
-        size, dtype = self.target.size, self.target.program.dtype
-        vector = jax.ShapeDtypeStruct((1, 0, size), dtype)
-        scalar, slots = (jax.ShapeDtypeStruct((1, 0, *s), dtype) for s in ((), (SLOTS,)))
-        count = jax.ShapeDtypeStruct((1, 0, SLOTS), np.int32)
-        flag = jax.ShapeDtypeStruct((1, 0, SLOTS), np.bool_)
-        return Trail(vector, vector, scalar, slots, Info(slots, flag, slots, count, count))
+        """What a chunk without draws leaves behind."""
+        dtype, lead = self.target.program.dtype, (len(self.keys), 0)
+        vector = np.zeros((*lead, self.target.size), dtype)
+        per_slot = np.zeros((*lead, SLOTS), dtype)
+        count, flag = per_slot.astype(np.int32), per_slot.astype(bool)
+        info = Info(per_slot, flag, per_slot, count, count)
+        return Trail(vector, vector, vector[..., 0], per_slot, info)
 
     def run(
         self, start: int, count: int, states: State, slots: Slots, adaptation: Adaptation
@@ -107,9 +107,7 @@ class Chains:
             keys, state, adaptive = jax.tree.map(
                 lambda leaf: leaf[group], (self.keys, states, adaptation)
             )
-            found = run_chunk(
-                self.kernel, self.target, keys, start, count, state, slots, adaptive
-            )
+            found = run_chunk(self.kernel, self.target, keys, start, count, state, slots, adaptive)
             return jax.device_get(found)
 
         states, adaptation, trail = joined(run_group, self.groups)
@@ -125,6 +123,12 @@ def joined(call: Callable[[slice], Any], groups: list[slice]) -> Any:
     """The results of a call per group, made in threads, joined along the chain axis."""
     if len(groups) == 1:
         return call(groups[0])
+    x64 = jnp.result_type(float) == jnp.float64
+
+    def in_thread(group: slice) -> Any:
+        with jax.enable_x64(x64):  # a precision chosen with a context manager is the thread's own
+            return call(group)
+
     with ThreadPoolExecutor(min(cores(), len(groups))) as pool:
-        parts = list(pool.map(call, groups))
+        parts = list(pool.map(in_thread, groups))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)

@@ -12,7 +12,7 @@ from autoreparam.errors import CheckpointError
 from autoreparam.mcmc.chains import Chains, Trail
 from autoreparam.mcmc.hmc import State, Tuning
 from autoreparam.mcmc.interleaved import SLOTS, stack_slots
-from autoreparam.mcmc.step_size import DUAL_AVERAGING, FIXED, Adaptation, begin
+from autoreparam.mcmc.step_size import DUAL_AVERAGING, FIXED, begin
 from autoreparam.mcmc.warmup import Step, diagonal_metric, remaining
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
@@ -34,7 +34,7 @@ class Engine:
     rule: int = DUAL_AVERAGING
     num_steps: int | None = None  # None: HMC chooses it from the step size
     metric: str = "scores"  # or "draws", or "fixed"
-    adaptation: Adaptation | None = None
+    adaptation: Any = None  # an Adaptation with a leading chain axis
     drawn: int = 0  # draws, numbered from the start of warm-up
     gradients: dict[str, int] = field(default_factory=dict)
     window: list[Trail] = field(default_factory=list)
@@ -55,10 +55,10 @@ class Engine:
         step = self.plan[0]
         slots = stack_slots(self.lams, self.tunings)
         self.states, self.adaptation, trail = self.chains.run(
-            self.drawn, step.count, self.states, slots, self.adaptation
+            self.drawn, step.draws, self.states, slots, self.adaptation
         )
         self.gradients[step.phase] += int(np.sum(trail.info.n_steps, dtype=np.int64))
-        self.plan, self.drawn = self.plan[1:], self.drawn + step.count
+        self.plan, self.drawn = self.plan[1:], self.drawn + step.draws
         if step.phase == "warmup":
             self.window.append(trail)
             if step.window_ends:
@@ -70,7 +70,6 @@ class Engine:
 
     def _retune(self, step: Step) -> None:
         """Step sizes, and but for the last window the metric, from all chains together."""
-        assert self.adaptation is not None
         used = self.adaptation.final()[:, : len(self.lams)]
         sizes = np.exp(np.mean(np.log(used), axis=0))
         if not step.last_window and self.metric != "fixed":
@@ -113,14 +112,12 @@ class Engine:
         dtype = self.chains.target.program.dtype
         chosen = []
         for tuning in self.tunings:
-            if self.num_steps is not None:
-                steps, jitter = float(self.num_steps), 0.0
-            else:
-                steps = float(np.clip(TRAJECTORY / float(tuning.step_size), 1, MOST_STEPS))
-                jitter = 1.0
-            chosen.append(
-                tuning._replace(num_steps=np.asarray(steps, dtype), jitter=np.asarray(jitter, dtype))
-            )
+            steps: Any = self.num_steps
+            if steps is None:
+                steps = np.clip(TRAJECTORY / tuning.step_size, 1, MOST_STEPS)
+            jitter = 1.0 if self.num_steps is None else 0.0
+            change = {"num_steps": np.asarray(steps, dtype), "jitter": np.asarray(jitter, dtype)}
+            chosen.append(tuning._replace(**change))
         self.tunings = chosen
 
     def _phase(self) -> str:

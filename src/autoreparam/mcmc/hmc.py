@@ -1,4 +1,4 @@
-"""HMC and NUTS transitions in working coordinates; λ and tuning are arguments; gradients counted."""
+"""HMC and NUTS transitions in working coordinates, with λ and tuning as arguments."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ DIVERGENCE = 1000.0  # loss of energy at which a trajectory is called divergent,
 class State(NamedTuple):
     """A point of one chain: working position, log density there, and its gradient."""
 
-    position: Array
-    logdensity: Array
-    score: Array
+    position: Any
+    logdensity: Any
+    score: Any
 
 
 class Tuning(NamedTuple):
@@ -37,11 +37,11 @@ class Tuning(NamedTuple):
 class Info(NamedTuple):
     """What one transition did."""
 
-    acceptance_rate: Array
-    diverging: Array
-    energy: Array
-    n_steps: Array  # leapfrog steps, one gradient each
-    tree_depth: Array
+    acceptance_rate: Any
+    diverging: Any
+    energy: Any
+    n_steps: Any  # leapfrog steps, one gradient each
+    tree_depth: Any
 
 
 @dataclass(frozen=True)

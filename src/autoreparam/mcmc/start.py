@@ -66,9 +66,7 @@ def find_start(
 
         blank = State(position, jnp.zeros((), position.dtype), jnp.zeros_like(position))
         first = jax.lax.cond(given, lambda: attempt(position), lambda: (blank, jnp.array(False)))
-        tries, state, found = jax.lax.while_loop(
-            more, again, (jnp.where(given, 1, 0), *first)
-        )
+        tries, state, found = jax.lax.while_loop(more, again, (jnp.where(given, 1, 0), *first))
         if not search:
             return Start(state, tuning.step_size, found, tries)
         size = _first_step_size(key, target, state, lam, tuning, target_accept)

@@ -14,7 +14,7 @@ class Step(NamedTuple):
     """One call of the compiled chunk in the plan of a run."""
 
     phase: str  # "warmup" or "sampling"
-    count: int
+    draws: int
     window_ends: bool  # retune after it
     last_window: bool  # the step size alone
 
@@ -56,10 +56,10 @@ def remaining(steps: list[Step], drawn: int) -> list[Step]:
     """What is left of a plan after so many draws; a chunk may have been cut."""
     left = []
     for step in steps:
-        cut = min(drawn, step.count)
+        cut = min(drawn, step.draws)
         drawn -= cut
-        if cut < step.count:
-            left.append(step._replace(count=step.count - cut))
+        if cut < step.draws:
+            left.append(step._replace(draws=step.draws - cut))
     return left
 
 

@@ -11,6 +11,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import biject_to, constraints
 from numpyro.handlers import block, condition, do, replay, seed, substitute, trace
+from numpyro.infer import initialization
 from numpyro.primitives import _PYRO_STACK, Messenger
 
 from autoreparam.errors import ModelError, ParameterizationError, known
@@ -122,7 +123,7 @@ class Rewrite(Messenger):
         self.seen.add(name)
         if msg["is_observed"] or msg["value"] is not None:
             return  # conditioned or substituted inside the model: there is nothing to move
-        self._refuse_outside_value(name)
+        self._refuse_outside_value(msg)
         fn = msg["fn"].expand(msg["kwargs"].get("sample_shape", ()) + msg["fn"].batch_shape)
         mask = unwrap(fn)[1]
         map_ = site_map(self._standardize(name, fn), self.lam, name, mask)
@@ -154,11 +155,11 @@ class Rewrite(Messenger):
             )
         return rule
 
-    def _refuse_outside_value(self, name: str) -> None:
+    def _refuse_outside_value(self, msg) -> None:
         """An outer handler that sets the site would be ignored, or break the density: say so."""
+        name = msg["name"]
         for handler in _PYRO_STACK[: _PYRO_STACK.index(self)]:
-            given = _given_names(handler)
-            if name in given and working_name(name) not in given:
+            if _gives(handler, msg, name) and not _gives(handler, msg, working_name(name)):
                 raise ParameterizationError(
                     f"site '{name}' is reparameterized, so its value cannot be set from outside. "
                     "Condition the model first and reparameterize the result, or give values "
@@ -202,19 +203,25 @@ def _correct(name: str, message: dict, log_det, fn) -> None:
     numpyro.sample(f"{name}_jacobian", unit, obs=jnp.zeros((*missing.shape, 0)))
 
 
-def _given_names(handler: Messenger) -> Mapping:
-    """The sites to which a handler gives values, as far as it can be known."""
+def _gives(handler: Messenger, msg: dict, name: str) -> bool:
+    """Whether a handler would give a value to a site like this one, under the given name."""
     if isinstance(handler, replay):
-        return {n: site for n, site in handler.trace.items() if site["type"] == "sample"}
+        return name in handler.trace and handler.trace[name]["type"] == "sample"
     if isinstance(handler, do):
-        return handler.data
-    if isinstance(handler, condition | substitute):
-        if handler.data is not None:
-            return handler.data
-        choose = getattr(handler, "substitute_fn", None) or getattr(handler, "condition_fn", None)
-        if isinstance(choose, partial):  # init_to_value(values=...)
-            return choose.keywords.get("values") or {}
-    return {}
+        return name in handler.data
+    if not isinstance(handler, condition | substitute):
+        return False
+    if handler.data is not None:
+        return name in handler.data
+    choose = getattr(handler, "substitute_fn", None) or getattr(handler, "condition_fn", None)
+    if isinstance(choose, partial):  # init_to_value(values=...)
+        return name in (choose.keywords.get("values") or {})
+    if getattr(choose, "__module__", "") == initialization.__name__:
+        return False  # the other strategies give every site a value
+    try:
+        return choose({**msg, "name": name}) is not None
+    except Exception:  # asked out of turn, it cannot say; in its turn it will speak for itself
+        return False
 
 
 def original_values(
@@ -259,7 +266,7 @@ class MeanField(Messenger):
         scale = numpyro.param(
             f"{name}_scale", jnp.full(shape, self.init_scale), constraint=constraints.positive
         )
-        free = dist.Normal(loc, scale).to_event(len(shape))
+        free = dist.Normal(loc, scale).to_event(transform.domain.event_dim)
         msg["fn"] = dist.TransformedDistribution(free, transform)
         msg["scale"] = None  # of the model's own density, not of its approximation
 
@@ -311,6 +318,12 @@ def log_joint(
 
     def working_log_joint(working: Mapping[str, Any]):
         _refuse_missing(target.program, working)
+        for site in target.program.latents:
+            if jnp.shape(working[site.name]) != site.unconstrained_shape:
+                raise ModelError(
+                    f"site '{site.name}': expected a value of shape {site.unconstrained_shape}, "
+                    f"found {jnp.shape(working[site.name])}"
+                )
         return target.logdensity(target.flatten(working), lam)
 
     return working_log_joint
