@@ -11,7 +11,7 @@ score of `q` itself has mean zero and is left out).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -29,18 +29,15 @@ from autoreparam.errors import AutoreparamError, SamplingError
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
-PAPER: dict[str, Any] = {
-    "steps": 3000,
-    "samples": 256,
-    "learning_rates": (0.02, 0.05, 0.1, 0.2, 0.4),
-    "early_stop": False,
-}
+RATES = (0.02, 0.05, 0.1, 0.2, 0.4)
+PAPER: dict = {"steps": 3000, "samples": 256, "learning_rates": RATES, "early_stop": False}
 CHUNK = 50  # steps in one call of the compiled program
 DECAY = (1.0, 1 / 5, 1 / 20)  # of the learning rate, for a third of the steps each
 START_SCALE = 0.1  # σ at the start, in units of the reference scale: small, so densities are finite
 MARGIN = 0.02  # λ is learned from at least this far from 0 and 1, where its gradient vanishes
 ADAM = optax.scale_by_adam(b2=0.99)  # the usual 0.999 remembers the first, steep gradients too long
 NEGLIGIBLE = 0.01  # nats: λ next to an end, where the logit still creeps, is as good as the end
+TINY = float(np.finfo(float).tiny)
 ENDS = {"noncentered": 0.0, "centered": 1.0}
 
 
@@ -71,7 +68,7 @@ def fit_elbo(
     key: Array,
     learn: bool = True,
     tied: bool = True,
-    steps: int = 600,
+    steps: int = 900,
     samples: int = 8,
     learning_rates: Sequence[float] = (0.1, 0.3),
     early_stop: bool = True,
@@ -100,26 +97,19 @@ def fit_elbo(
         for name, end in ENDS.items():
             at_end = start.map(partial(np.full_like, fill_value=end))
             climbs[name] = climber.climb(at_end, False, tied)
-    return _best(climbs, target)
+    return _best(climbs)
 
 
 # -- the compiled program ---------------------------------------------------------------------
 
 
 class _Free(NamedTuple):
-    """What Adam moves, without bounds: μ, softplus⁻¹ σ, logit λ of locations and of scales."""
+    """What Adam moves, as one flat vector: μ, softplus⁻¹ σ, logit λ of locations and of scales."""
 
     loc: Any
     scale: Any
     lam: dict[str, Any]
     lam_scale: dict[str, Any]
-
-    @classmethod
-    def like(cls, target: Target, start: Parameterization) -> _Free:
-        """Values of the right shapes, for the layout of the flat vector that holds them all."""
-        working = np.zeros(target.size, target.program.dtype)
-        lam = {name: start[name] for name in start}
-        return cls(working, working, lam, lam)
 
 
 class _Mask(NamedTuple):
@@ -129,29 +119,43 @@ class _Mask(NamedTuple):
     untied: dict[str, Any]
 
 
-def _read(target: Target, start: Parameterization, mask: _Mask, flat: Array):
-    """λ, μ and σ; the latter two are counted in units of the reference scale, as λ is."""
-    free = ravel_pytree(_Free.like(target, start))[1](flat)
-    loc = {name: jax.nn.sigmoid(free.lam[name]) for name in start}
-    own = {name: jax.nn.sigmoid(free.lam_scale[name]) for name in start}
+def _read(target: Target, start: Parameterization, mask: _Mask, free: Array, pull: Any = 0.0):
+    """λ, μ and σ; free values count in units of the reference scale, and μ gains `pull` with λ."""
+    blank, like = np.zeros(target.size, free.dtype), {name: start[name] for name in start}
+    part = ravel_pytree(_Free(blank, blank, like, like))[1](free)
+    loc = {name: jax.nn.sigmoid(part.lam[name]) for name in start}
+    own = {name: jax.nn.sigmoid(part.lam_scale[name]) for name in start}
     scale = {name: jnp.where(mask.untied[name], own[name], loc[name]) for name in start}
-    lam = Parameterization(
-        {name: jnp.where(mask.learn, loc[name], start[name]) for name in start},
-        {name: jnp.where(mask.learn, scale[name], start.scale[name]) for name in start},
-        start.reference,
-    )
-    units = {
-        site.name: jnp.broadcast_to(start.reference.get(site.name, 1.0), site.unconstrained_shape)
+    loc = {name: jnp.where(mask.learn, loc[name], start[name]) for name in start}
+    scale = {name: jnp.where(mask.learn, scale[name], start.scale[name]) for name in start}
+    unit = _spread(target, start.reference, 1.0)
+    center = unit * part.loc + pull * _spread(target, loc, 0.0)
+    lam = Parameterization(loc, scale, start.reference)
+    return lam, center, unit * jax.nn.softplus(part.scale)
+
+
+_read_compiled = jax.jit(_read)
+
+
+def _spread(target: Target, values: Mapping[str, Any], other: float) -> Array:
+    """A flat vector of the candidates' `values`, with `other` for the latents that have none."""
+    parts = {
+        site.name: jnp.broadcast_to(values.get(site.name, other), site.unconstrained_shape)
         for site in target.program.latents
     }
-    unit = target.flatten(units)
-    loc_ = target.translate(unit * free.loc, start, lam)[0]
-    return lam, loc_, unit * jax.nn.softplus(free.scale)
+    return target.flatten(parts)
 
 
-def _estimate(free: Array, target: Target, start, mask: _Mask, noise: Array) -> Array:
+def _pull(target: Target, start: Parameterization, mask: _Mask, free: Array) -> Array:
+    """`m` of each element at the center of `q`: what a unit of λ adds to its working coordinate."""
+    lam, center, _ = _read(target, start, mask, free)
+    more = Parameterization({name: lam[name] + 1 for name in lam}, lam.scale, lam.reference)
+    return target.translate(center, lam, more)[0] - center
+
+
+def _estimate(free: Array, target: Target, start, mask: _Mask, pull: Array, noise: Array) -> Array:
     """The ELBO at some draws of the noise; its gradient leaves out the score of `q`."""
-    lam, loc, scale = _read(target, start, mask, free)
+    lam, loc, scale = _read(target, start, mask, free, pull)
     position = loc + scale * noise
     loc, scale = jax.lax.stop_gradient((loc, scale))
     log_q = -0.5 * jnp.sum(((position - loc) / scale) ** 2, axis=-1) - jnp.sum(jnp.log(scale))
@@ -166,10 +170,19 @@ def _advance(target, start, mask, state, rates, key, *, pairs: int):
     Noise is drawn in antithetic pairs, the same at every rate. At rate zero nothing moves, and the
     chunk is an evaluation.
     """
+    # The working coordinate has `λ m` in it. Left alone, μ would have to follow every move of λ; so
+    # within the chunk the free location is that of `x - λ m`, with `m` as it is at the start.
+    pull = jax.vmap(partial(_pull, target, start, mask))(state[0])
 
-    def step(state, rate, noise):
+    @jax.vmap
+    def pulled(free, pull):
+        loc = _read(target, start, mask, free, pull)[1] / _spread(target, start.reference, 1.0)
+        return jnp.append(loc, free[target.size :])
+
+    @partial(jax.vmap, in_axes=(0, 0, 0, None))
+    def step(state, rate, pull, noise):
         free, moments = state
-        elbo, gradient = jax.value_and_grad(_estimate)(free, target, start, mask, noise)
+        elbo, gradient = jax.value_and_grad(_estimate)(free, target, start, mask, pull, noise)
         ascent, moments = ADAM.update(gradient, moments)
         finite = jnp.isfinite(elbo) & jnp.isfinite(gradient).all()
         # A step that cannot be computed is not taken: other noise may allow the next one.
@@ -179,16 +192,12 @@ def _advance(target, start, mask, state, rates, key, *, pairs: int):
     def body(carry, key):
         state, total = carry
         noise = jax.random.normal(key, (pairs, target.size), target.program.dtype)
-        noise = jnp.concatenate([noise, -noise])
-        state, elbos = jax.vmap(step, (0, 0, None))(state, rates, noise)
+        state, elbos = step(state, rates, pull, jnp.concatenate([noise, -noise]))
         return (state, total + state[0]), elbos
 
-    carry = (state, jnp.zeros_like(state[0]))
+    carry = ((pulled(state[0], -pull), state[1]), jnp.zeros_like(state[0]))
     (state, total), elbos = jax.lax.scan(body, carry, jax.random.split(key, CHUNK))
-    return state, total / CHUNK, elbos
-
-
-_read_compiled = jax.jit(_read)
+    return (pulled(state[0], pull), state[1]), pulled(total / CHUNK, pull), elbos
 
 
 # -- climbing ---------------------------------------------------------------------------------
@@ -198,23 +207,21 @@ _read_compiled = jax.jit(_read)
 class _Climb:
     """Where one ascent ended, at every learning rate; `elbos` are from fresh, common noise."""
 
-    start: Parameterization
-    mask: _Mask
-    free: Array
+    read: Callable[[Any], Any]
+    free: np.ndarray
     elbos: np.ndarray
     history: np.ndarray
     gradients: int
     rising: bool
 
     @property
-    def lane(self) -> int | None:
-        """The learning rate with the highest ELBO, if any is finite."""
-        means = self.elbos.mean(axis=0)
-        return int(np.nanargmax(means)) if np.isfinite(means).any() else None
+    def lane(self) -> int:
+        """The learning rate with the highest ELBO."""
+        return int(np.nanargmax(self.elbos.mean(axis=0)))
 
     @property
     def values(self) -> np.ndarray:
-        """The ELBO of the best learning rate, step by step of the evaluation."""
+        """Its ELBO, step by step of the evaluation."""
         return self.elbos[:, self.lane]
 
 
@@ -231,86 +238,74 @@ class _Climber:
 
     def climb(self, start: Parameterization, learn: bool, tied: bool) -> _Climb:
         """The ascent from `start`, with λ learned or held."""
-        mask = self._mask(learn, tied)
-        free = self._initial(start)
-        rest = jax.tree.map(
-            lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(jax.vmap(ADAM.init), free)
-        )
         advance = partial(_advance, self.target, start, pairs=self.pairs)
-        history, chunks = _History(), ceil(self.steps / len(DECAY) / CHUNK)
+        mask, free = self._mask(learn, tied), self._initial(start)
+        rest = jax.vmap(ADAM.init)(free)
         state, average = (free, rest), free
+        chunks: list[np.ndarray] = []
         for decay in DECAY:
             state = (state[0], rest)
-            for _ in range(chunks):
+            for _ in range(ceil(self.steps / len(DECAY) / CHUNK)):
                 # μ and σ come near first: a λ that moves at once is drawn far off by a `q` that
                 # does not fit yet, and is slow to return.
-                held = learn and not history.means
-                chunk_mask = mask._replace(learn=np.asarray(learn and not held))
-                key = jax.random.fold_in(self.key, len(history.means))
-                state, average, elbos = advance(chunk_mask, state, decay * self.rates, key)
-                history.add(np.asarray(elbos))
+                held = not chunks
+                now = mask._replace(learn=np.asarray(learn and not held))
+                key = jax.random.fold_in(self.key, len(chunks))
+                state, average, elbos = advance(now, state, decay * self.rates, key)
                 state = (state[0], rest) if held else state
-                enough = len(history.means) > 2 and history.gain() <= 1
-                if self.early_stop and enough:
+                chunks.append(np.asarray(elbos, float))
+                if self.early_stop and len(chunks) > 2 and _gain(chunks) <= 1:
                     break
         key = jax.random.fold_in(self.key, 2**31)
-        _, _, elbos = advance(mask, (average, rest), 0 * self.rates, key)
-        means = np.array(history.means)
-        paid = (len(means) + 1) * CHUNK * 2 * self.pairs * self.rates.size
-        return _Climb(start, mask, average, _finite(elbos), means, paid, history.gain() > 2)
+        elbos = np.asarray(advance(mask, (average, rest), 0 * self.rates, key)[2], float)
+        elbos = np.where(np.isfinite(elbos).all(axis=0), elbos, np.nan)  # or out of the race
+        paid = (len(chunks) + 1) * CHUNK * 2 * self.pairs * self.rates.size
+        history = np.array([_mean_and_error(chunk)[0] for chunk in chunks])
+        read = partial(_read_compiled, self.target, start, mask)
+        return _Climb(read, np.asarray(average), elbos, history, paid, _gain(chunks) > 2)
 
     def _mask(self, learn: bool, tied: bool) -> _Mask:
+        sites = self.target.program.candidates
         # A λ of its own needs something to move with: else it would stay where it started.
-        untied = {
-            site.name: np.asarray(not tied and bool(site.loc_parents and site.scale_parents))
-            for site in self.target.program.candidates
-        }
-        return _Mask(np.asarray(learn), untied)
+        own = {s.name: not tied and bool(s.loc_parents and s.scale_parents) for s in sites}
+        return jax.tree.map(np.asarray, _Mask(learn, own))
 
     def _initial(self, start: Parameterization) -> np.ndarray:
-        def logit(lam: Any) -> np.ndarray:
-            lam = np.clip(lam, MARGIN, 1 - MARGIN)
-            return np.log(lam / (1 - lam))
-
+        inside = start.map(lambda lam: np.clip(lam, MARGIN, 1 - MARGIN))
         free = _Free(
             np.zeros(self.target.size),
             np.full(self.target.size, np.log(np.expm1(START_SCALE))),
-            {name: logit(start[name]) for name in start},
-            {name: logit(start.scale[name]) for name in start},
+            {name: -np.log(1 / inside[name] - 1) for name in start},
+            {name: -np.log(1 / inside.scale[name] - 1) for name in start},
         )
         flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(free)])
         return np.tile(flat.astype(self.target.program.dtype), (self.rates.size, 1))
 
 
-class _History:
-    """The ELBO of each chunk and rate, and its Monte Carlo error."""
+def _gain(chunks: list[np.ndarray]) -> float:
+    """What the last chunk gained at its best learning rate, in units of its Monte Carlo error."""
+    (before, error_before), (now, error_now) = map(_mean_and_error, chunks[-2:])
+    if np.isnan(now).all():
+        return 0.0
+    lane = np.nanargmax(now)
+    error = np.hypot(error_before[lane], error_now[lane])
+    return float(np.nan_to_num((now - before)[lane] / max(error, TINY), nan=np.inf))
 
-    def __init__(self) -> None:
-        self.means: list[np.ndarray] = []
-        self.errors: list[np.ndarray] = []
 
-    def add(self, elbos: np.ndarray) -> None:
-        known = np.ma.masked_invalid(elbos.astype(float))
-        self.means.append(known.mean(axis=0).filled(np.nan))
-        self.errors.append(known.std(axis=0).filled(np.nan) / CHUNK**0.5)
-
-    def gain(self) -> float:
-        """What the last chunk gained at the best rate, in units of its error; 0 if unknown."""
-        if len(self.means) < 2 or np.isnan(self.means[-1]).all():
-            return 0.0
-        lane = np.nanargmax(self.means[-1])
-        gain = self.means[-1][lane] - self.means[-2][lane]
-        error = np.hypot(self.errors[-1][lane], self.errors[-2][lane])
-        return float(gain / max(error, np.finfo(float).tiny)) if np.isfinite(gain) else np.inf
+def _mean_and_error(elbos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and Monte Carlo error of the ELBO at each rate, over the steps with a finite one."""
+    finite = np.ma.masked_invalid(elbos)
+    error = finite.std(axis=0) / len(elbos) ** 0.5
+    return finite.mean(axis=0).filled(np.nan), error.filled(np.nan)
 
 
 # -- choosing ---------------------------------------------------------------------------------
 
 
-def _best(climbs: dict[str, _Climb], target: Target) -> Fit:
+def _best(climbs: dict[str, _Climb]) -> Fit:
     """The fit of the first climb, unless one of the others is clearly better."""
-    first = next(iter(climbs))
-    finite = {name: climb for name, climb in climbs.items() if climb.lane is not None}
+    first, notes = next(iter(climbs)), []
+    finite = {name: climb for name, climb in climbs.items() if np.isfinite(climb.elbos).any()}
     if not finite:
         raise SamplingError(
             "the variational fit found no finite ELBO at any learning rate: the log density is not "
@@ -318,44 +313,36 @@ def _best(climbs: dict[str, _Climb], target: Target) -> Fit:
             "data have no gaps, or try smaller learning_rates."
         )
     chosen = max(finite, key=lambda name: finite[name].values.mean())
-    notes = []
-    if first in finite:
+    if first not in finite:
+        notes.append(
+            f"no learning rate found a finite ELBO with λ learned; the {chosen} model is used "
+            "instead. Smaller learning_rates may help"
+        )
+    else:
         lead = finite[chosen].values - finite[first].values
-        if lead.mean() <= 2 * _error(lead) + NEGLIGIBLE:
-            chosen = first
-        else:
+        if lead.mean() > 2 * _error(lead) + NEGLIGIBLE:
             notes.append(
                 f"the learned λ has an ELBO {lead.mean():.3g} below that of the {chosen} "
                 f"model (Monte Carlo error {_error(lead):.2g}), which is used instead; more steps "
                 "or samples may find a better λ"
             )
-    else:
-        notes.append(
-            f"no learning rate found a finite ELBO with λ learned; the {chosen} model is used "
-            "instead. Smaller learning_rates may help"
-        )
-    fallen, winner = chosen != first, finite[chosen]
+        else:
+            chosen = first
+    winner = finite[chosen]
     if winner.rising:
         notes.append("the ELBO was still rising when the variational fit ended: allow more steps")
-    free = np.asarray(winner.free)[winner.lane]
-    lam, loc, scale = _read_compiled(target, winner.start, winner.mask, free)
+    lam, loc, scale = jax.tree.map(np.asarray, winner.read(winner.free[winner.lane]))
     return Fit(
-        parameterization=jax.tree.map(np.asarray, lam),
+        parameterization=lam,
         elbo=float(winner.values.mean()),
         elbo_error=_error(winner.values),
         history=MappingProxyType({name: climb.history for name, climb in climbs.items()}),
         gradients=sum(climb.gradients for climb in climbs.values()),
-        loc=np.asarray(loc),
-        scale=np.asarray(scale),
-        converged=not (fallen or winner.rising),
+        loc=loc,
+        scale=scale,
+        converged=not notes,
         note=". ".join(notes),
     )
-
-
-def _finite(elbos: Array) -> np.ndarray:
-    """The ELBOs in double precision, with NaN at every step of a rate that met a bad one."""
-    values = np.asarray(elbos, float)
-    return np.where(np.isfinite(values).all(axis=0), values, np.nan)
 
 
 def _error(values: np.ndarray) -> float:

@@ -216,7 +216,7 @@ def _gives(handler: Messenger, msg: dict, name: str) -> bool:
     choose = getattr(handler, "substitute_fn", None) or getattr(handler, "condition_fn", None)
     if isinstance(choose, partial):  # init_to_value(values=...)
         return name in (choose.keywords.get("values") or {})
-    if getattr(choose, "__module__", "") == initialization.__name__:
+    if choose is None or choose.__module__ == initialization.__name__:
         return False  # the other strategies give every site a value
     try:
         return choose({**msg, "name": name}) is not None
