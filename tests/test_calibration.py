@@ -1,4 +1,4 @@
-"""Samplers against the joint distribution of parameters and data: rank statistics, Geweke's test."""
+"""Samplers against the joint distribution of parameters and data: ranks, Geweke's test."""
 
 from functools import partial
 

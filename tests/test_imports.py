@@ -44,7 +44,7 @@ WINGS_OF_LIBRARIES = {
     "xarray": {"results"},
     "matplotlib": {"results"},
     "zarr": {"results"},
-    "rich": {"results", "cli"},
+    "rich": {"results", "experiments", "cli"},
     "typer": {"cli"},
     "pooch": {"zoo"},
 }

@@ -570,3 +570,30 @@ def test_a_latent_or_factor_that_is_not_finite_is_named():
     program = ar.inspect(with_factor)
     error = nonfinite(program, {"x": jnp.array(-1.0)})
     assert "factor 'penalty' is not finite" in str(error)
+
+
+class TestCapturedState:
+    """A model that reads a global is sampled with the value the global has now."""
+
+    center, table = 1.0, np.array([1.0, 2.0, 3.0])
+
+    def model(self):
+        x = numpyro.sample("x", dist.Normal(self.center, 1.0))
+        with numpyro.plate("n", 3):
+            numpyro.sample("y", dist.Normal(x, 1.0), obs=self.table)
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("center", 5.0), ("table", np.array([1.0, 2.0, 4.0]))]
+    )
+    def test_changing_it_makes_another_structure(self, name, value, monkeypatch):
+        model = self.model
+        before = ar.inspect(model)
+        density = jax.jit(Target.log_joint)
+        old = density(Target(before), {"x": 0.5})
+        assert ar.inspect(model).structure == before.structure
+        monkeypatch.setattr(self, name, value)
+        after = ar.inspect(model)
+        assert after.structure != before.structure
+        new = density(Target(after), {"x": 0.5})
+        assert new != old
+        np.testing.assert_allclose(new, log_density(model, (), {}, {"x": 0.5})[0])

@@ -217,3 +217,45 @@ def test_chains_run_in_groups_that_cover_them_once():
         keys = jax.random.split(jax.random.key(0), count)
         covered = [i for g in Chains(Kernel("hmc"), target, keys).groups for i in range(count)[g]]
         assert covered == list(range(count))
+
+
+def test_the_log_likelihood_is_there_on_request():
+    tree = ar.sample(groups, (Y,), draws=20, warmup=25, log_likelihood=True, progress=False)
+    found = tree["log_likelihood"]["y"]
+    expected = dist.Normal(tree["posterior"]["theta"].values, 1.0).log_prob(Y)
+    assert found.dims == ("chain", "draw", "group")
+    np.testing.assert_allclose(found.values, expected, rtol=1e-8)
+
+
+def test_the_papers_own_tuning_reaches_its_acceptance():
+    from autoreparam.mcmc.engine import Engine
+    from autoreparam.mcmc.step_size import SIGN
+    from autoreparam.mcmc.warmup import Step
+
+    target = Target(ar.inspect(groups, (Y,)))
+    lam = ar.Parameterization.noncentered(target.program)
+    keys = jax.random.split(jax.random.key(0), 20)
+    states = jax.device_get(jax.vmap(lambda k: Kernel("hmc").init(
+        target, jax.random.normal(k, (target.size,)), lam))(keys))  # fmt: skip
+    steps = [Step("warmup", 25, i == 19, True) for i in range(20)]
+    steps += [Step("sampling", 25, False, False)] * 20
+    engine = Engine(Chains(Kernel("hmc"), target, keys), steps, [lam], [tuning_like(target)],
+                    states, 0.75, rule=SIGN, num_steps=4, metric="fixed")  # fmt: skip
+    accepted = []
+    while not engine.finished:
+        phase, trail = engine.plan[0].phase, engine.advance()
+        accepted += [trail.info.acceptance_rate[..., 0]] if phase == "sampling" else []
+    # The rule balances acceptances above and below 0.75.
+    assert 0.4 < np.mean(np.concatenate(accepted) > 0.75) < 0.65
+
+
+def test_a_session_can_reuse_programs_compiled_by_another(tmp_path):
+    before = jax.config.values["jax_compilation_cache_dir"]
+    least = jax.config.values["jax_persistent_cache_min_compile_time_secs"]
+    try:
+        ar.compilation_cache(tmp_path / "cache")
+        ar.sample(lambda y: groups(y), (Y,), draws=5, warmup=0, kernel="hmc", progress=False)
+        assert any((tmp_path / "cache").iterdir())
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", least)

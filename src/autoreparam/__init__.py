@@ -5,12 +5,15 @@ from autoreparam.program.families import Standardization, register
 from autoreparam.program.handlers import log_joint, reparameterize
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.trace import Program, inspect
-from autoreparam.sampling import learn, resume, sample
+from autoreparam.results.diagnostics import efficiency, summary
+from autoreparam.sampling import compilation_cache, learn, resume, sample
 
 __all__ = [
     "Parameterization",
     "Program",
     "Standardization",
+    "compilation_cache",
+    "efficiency",
     "inspect",
     "learn",
     "log_joint",
@@ -19,6 +22,7 @@ __all__ = [
     "reparameterize",
     "resume",
     "sample",
+    "summary",
     "zoo",
 ]
 __version__ = "0.1.0.dev0"

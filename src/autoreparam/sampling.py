@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -150,6 +151,16 @@ def learn(
     return fit_elbo(Target(program), start, key=jax.random.key(seed), **options)
 
 
+def compilation_cache(folder: str | os.PathLike) -> None:
+    """Keeps compiled programs in a folder, so that the next session need not compile them again.
+
+    This sets JAX's own persistent cache for the whole process; nothing else here does.
+    """
+    os.makedirs(folder, exist_ok=True)
+    jax.config.update("jax_compilation_cache_dir", os.fspath(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+
 # -- from settings to an engine ---------------------------------------------------------------
 
 
@@ -166,6 +177,8 @@ def _prepare(
             fit = fit_elbo(target, start, key=jax.random.key(settings.seed))
         lams, paid = [fit.parameterization], fit.gradients
         notes += [fit.note] if fit.note else []
+        if not fit.converged:
+            notes.append("the variational fit had not converged when it ran out of steps")
         rng = np.random.default_rng([settings.seed, 1])
         loc, scale = np.asarray(fit.loc), np.asarray(fit.scale)
         positions = loc + scale * rng.normal(size=(settings.chains, target.size))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect as python_inspect
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 from autoreparam.results.diagnostics import warnings_for
 from autoreparam.results.progress import Progress
+from autoreparam.results.scalars import ess_of
 from autoreparam.results.storage import Store
 from autoreparam.results.tree import Draws, to_tree
 
@@ -78,6 +79,8 @@ class Session:
     store: Store | None = None
     interrupted: bool = False
     seconds: float = 0.0
+    _looked: float = 0.0
+    _ess: float | None = None
     trails: dict[str, list[Trail]] = field(default_factory=lambda: {"warmup": [], "sampling": []})
 
     def reload(self, store: Store) -> None:
@@ -114,8 +117,17 @@ class Session:
             self._commit(step, trail)
             done += step.draws
             diverging += int(trail.info.diverging.sum())
-            size = float(np.asarray(engine.tunings[-1].step_size))
-            bar.update(done, divergences=diverging, step_size=size)
+            size = float(engine.tunings[-1].step_size)
+            ess = self._ess_so_far() if phase == "sampling" and bar.visible else None
+            bar.update(done, divergences=diverging, step_size=size, ess=ess)
+
+    def _ess_so_far(self) -> float | None:
+        """ESS of the log density: one number that is quick to have and seldom the best."""
+        if time.perf_counter() - self._looked < 0.5:
+            return self._ess
+        self._looked = time.perf_counter()
+        self._ess = ess_of(np.concatenate([t.logdensity for t in self.trails["sampling"]], axis=1))
+        return self._ess
 
     def _commit(self, step: Step, trail: Trail) -> None:
         if self.store is None:
@@ -159,10 +171,16 @@ class Session:
             coords=coords,
             dims=dims,
             var_names=var_names,
+            log_likelihood=self._log_likelihood() if log_likelihood else None,
         )
         for sentence in warnings_for(tree):
             warnings.warn(sentence, SamplingWarning, stacklevel=3)
         return tree
+
+    def _log_likelihood(self) -> dict[str, np.ndarray]:
+        engine = self.engine
+        trail = _joined(self.trails["sampling"], engine, self.settings.thin)
+        return _by_rows(_likelihoods, engine.chains.target, trail.position, engine.lams[-1])
 
     def _draws(self, phase: str, thin: int) -> Draws:
         engine = self.engine
@@ -174,7 +192,7 @@ class Session:
         stats["step_size"] = trail.step_size[..., :used]
         if used == 1:
             stats = {name: value[..., 0] for name, value in stats.items()}
-        values, log_det = _to_sites(target, trail.position, engine.lams[-1])
+        values, log_det = _by_rows(_map_back, target, trail.position, engine.lams[-1])
         stats["lp"] = trail.logdensity - log_det
         return Draws(values, stats, trail.position if self.settings.save_working else None)
 
@@ -215,10 +233,13 @@ def _map_back(target: Target, positions: Any, lam: Parameterization):
     return jax.vmap(one)(positions)
 
 
-def _to_sites(
-    target: Target, positions: np.ndarray, lam: Parameterization
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Values of all sites and the log-determinants of draws of shape (chain, draw, dim)."""
+@jax.jit
+def _likelihoods(target: Target, positions: Any, lam: Parameterization):
+    return jax.vmap(lambda position: target.log_likelihood(position, lam))(positions)
+
+
+def _by_rows(call: Callable, target: Target, positions: np.ndarray, lam: Parameterization) -> Any:
+    """What `call` gives for draws of shape (chain, draw, dim), a block of rows at a time."""
     chains, draws, size = positions.shape
     rows = positions.reshape(-1, size)
     # One compiled shape, whatever the number of draws.
@@ -226,8 +247,7 @@ def _to_sites(
     padded = np.zeros((blocks * ROWS, size), rows.dtype)
     padded[: len(rows)] = rows
     parts = [
-        jax.device_get(_map_back(target, padded[i : i + ROWS], lam))
-        for i in range(0, len(padded), ROWS)
+        jax.device_get(call(target, padded[i : i + ROWS], lam)) for i in range(0, len(padded), ROWS)
     ]
     joined = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(rows)], *parts)
     return jax.tree.map(lambda leaf: leaf.reshape(chains, draws, *leaf.shape[1:]), joined)

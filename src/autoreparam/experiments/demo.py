@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from autoreparam import zoo
+from autoreparam.errors import SamplingWarning
 from autoreparam.results.diagnostics import efficiency
 from autoreparam.sampling import sample
 
@@ -29,11 +31,12 @@ STORIES = {
 
 def show(draws: int = 1000, seed: int = 0) -> None:
     """Samples both models in each parameterization and prints a table for each."""
-    console = Console()
+    console = Console(width=max(100, Console().width))
     for name, (title, story) in STORIES.items():
         problem = zoo.load(name)
         console.print(f"\n[bold]{title}[/bold]  ({name}, 4 chains, NUTS, 500 + {draws} draws)")
-        table = Table("parameterization", title_justify="left")
+        table = Table()
+        table.add_column("parameterization", no_wrap=True)
         for column in ("ESS / 1000 gradients", "with all costs", "divergences", "R-hat", "seconds"):
             table.add_column(column, justify="right")
         rows = []
@@ -55,16 +58,19 @@ def show(draws: int = 1000, seed: int = 0) -> None:
 
 def _row(problem: Any, method: str, draws: int, seed: int) -> dict[str, Any]:
     began = time.perf_counter()
-    tree = sample(
-        problem.model,
-        problem.args,
-        problem.kwargs,
-        parameterization=method,
-        kernel="nuts",
-        draws=draws,
-        seed=seed,
-        progress=False,
-    )
+    with warnings.catch_warnings():  # the table says it all
+        warnings.simplefilter("ignore", SamplingWarning)
+        tree = sample(
+            problem.model,
+            problem.args,
+            problem.kwargs,
+            parameterization=method,
+            kernel="nuts",
+            draws=draws,
+            seed=seed,
+            progress=False,
+        )
+    seconds = time.perf_counter() - began
     found = efficiency(tree)
     return {
         "method": method,
@@ -72,7 +78,7 @@ def _row(problem: Any, method: str, draws: int, seed: int) -> dict[str, Any]:
         "total": found.ess_per_1000_total,
         "divergences": found.divergences,
         "r_hat": found.r_hat,
-        "seconds": time.perf_counter() - began,
+        "seconds": seconds,
     }
 
 

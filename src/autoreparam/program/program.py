@@ -25,10 +25,11 @@ class Structure:
     arguments: Arguments
     sites: tuple[Site, ...]
     dtype: Any
+    captured: str  # digest of the constants that the model closes over
 
     @cached_property
     def _key(self) -> tuple:
-        return (self.model, self.arguments, self.sites, str(self.dtype))
+        return (self.model, self.arguments, self.sites, str(self.dtype), self.captured)
 
     @cached_property
     def _hash(self) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from numpyro.handlers import seed
-from numpyro.ops.provenance import eval_provenance
+from numpyro.ops.provenance import track_deps_jaxpr
 
 from autoreparam.errors import ModelError, known
 from autoreparam.program.arguments import Arguments, split
@@ -73,14 +76,14 @@ def inspect(
         found, dtype = _shapes(model, arguments, data)
         for table in tables:
             compare(table, found)
-        found = _with_parents(model, arguments, data, found)
+        found, digest = _with_parents(model, arguments, data, found)
     except VALUE_NEEDED as error:
         raise ModelError(
             "the model's control flow depends on the value of a latent site, so it has no fixed "
             "set of sites. Use jnp.where or jax.lax.cond on the values instead of Python's `if`. "
             f"JAX says: {str(error).splitlines()[0]}"
         ) from error
-    return Program(Structure(model, arguments, _choose(found, sites), dtype), data)
+    return Program(Structure(model, arguments, _choose(found, sites), dtype, digest), data)
 
 
 # -- first pass: names, kinds and shapes ------------------------------------------------------
@@ -116,6 +119,7 @@ class _Depend(Record):
         super().__init__()
         self.values, self.latents = values, latents
         self.kept: dict[str, Any] = {}
+        self.results: list[Any] = []  # log densities and deterministics
         self.notes: dict[str, str] = {}
 
     def draw(self, msg) -> Any:
@@ -125,9 +129,13 @@ class _Depend(Record):
         super().process_message(msg)
         if msg["type"] == "control_flow":
             msg["kwargs"]["substitute_stack"].append(("substitute", self.values))
+        if msg["type"] == "deterministic":
+            self.results.append(msg["value"])
         if msg["type"] != "sample":
             return
         name, fn = msg["name"], msg["fn"]
+        if msg["value"] is not None:
+            self.results.append(fn.log_prob(msg["value"]))
         loc = scale = ()
         if name in self.latents:
             try:
@@ -138,27 +146,30 @@ class _Depend(Record):
         self.kept[name] = {"loc": loc, "scale": scale, "all": jax.tree.leaves(fn)}
 
 
-def _with_parents(model, arguments, data, sites: dict[str, Site]) -> dict[str, Site]:
+def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[str, Site], str]:
+    """The sites with what they depend on, and a digest of what the model has captured."""
     latents = [site for site in sites.values() if site.kind == "latent"]
     notes: dict[str, str] = {}
 
-    def run(**inputs):
-        args, kwargs = arguments.fill(inputs.pop("data"))
-        values = {site.name: inputs[f"site:{site.name}"] for site in latents}
+    def run(data, values):
+        args, kwargs = arguments.fill(data)
         depend = _Depend(values, set(values))
         with depend:
             seed(model, 0)(*args, **kwargs)
         compare(sites, depend.sites)
         notes.update(depend.notes)
-        return depend.kept
+        return depend.kept, depend.results
 
     dtype = jnp.result_type(float)
-    inputs = {f"site:{s.name}": jax.ShapeDtypeStruct(s.shape, dtype) for s in latents}
-    depends = eval_provenance(run, data=data, **inputs)
+    values = {site.name: jax.ShapeDtypeStruct(site.shape, dtype) for site in latents}
+    traced, shapes = jax.make_jaxpr(run, return_shape=True)(data, values)
+    inputs = [frozenset[str]()] * len(data) + [frozenset({name}) for name in sorted(values)]
+    found_names = track_deps_jaxpr(traced.jaxpr, inputs)
+    depends, _ = jax.tree.unflatten(jax.tree.structure(shapes), found_names)
 
     def names(found: Any) -> tuple[str, ...]:
         union = frozenset().union(*jax.tree.leaves(found, is_leaf=lambda x: x == frozenset()))
-        return tuple(site.name for site in latents if f"site:{site.name}" in union)
+        return tuple(site.name for site in latents if site.name in union)
 
     result = dict(sites)
     for name, found in depends.items():
@@ -171,7 +182,21 @@ def _with_parents(model, arguments, data, sites: dict[str, Site]) -> dict[str, S
             standardizable=site.kind == "latent" and name not in notes and site.scanned is None,
             note=notes.get(name, site.note),
         )
-    return result
+    return result, fingerprint(traced)
+
+
+def fingerprint(traced: Any) -> str:
+    """A digest of a traced model: its operations and the constants it closes over.
+
+    A model that reads a global keeps its identity when the global changes, and so would the code
+    compiled for it. The digest does not.
+    """
+    digest = hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", str(traced.jaxpr)).encode())
+    for constant in traced.consts:
+        array = np.asarray(constant)
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 # -- which sites to reparameterize ------------------------------------------------------------

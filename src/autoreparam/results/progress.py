@@ -22,6 +22,11 @@ class Progress:
         self._lines = _lines(console) if enabled else None
         self._task: Any = None
 
+    @property
+    def visible(self) -> bool:
+        """Whether anybody sees the lines."""
+        return self._lines is not None
+
     def __enter__(self) -> Progress:
         if self._lines is not None:
             self._lines.start()

@@ -39,6 +39,15 @@ class Measured:
         return dict(zip(COLUMNS, found))
 
 
+def ess_of(draws: np.ndarray) -> float | None:
+    """Bulk ESS of one scalar's draws of shape (chain, draw); None while there are too few."""
+    from arviz_stats.base import array_stats
+
+    if draws.shape[1] < 8:
+        return None
+    return float(array_stats.ess(draws, chain_axis=0, draw_axis=1))
+
+
 def measure(variable: xarray.DataArray) -> Measured:
     """ArviZ's ESS and R-hat of every scalar of a variable that varies; NaN for the others."""
     from arviz_base import rcParams

@@ -41,6 +41,7 @@ def to_tree(
     coords: Mapping[str, Any] | None = None,
     dims: Mapping[str, Sequence[str | None]] | None = None,
     var_names: Iterable[str] | None = None,
+    log_likelihood: Mapping[str, np.ndarray] | None = None,
 ) -> xarray.DataTree:
     """The run as a tree that ArviZ reads and that survives NetCDF and zarr.
 
@@ -74,6 +75,8 @@ def to_tree(
         groups[f"{prefix}sample_stats"] = _sampled(phase.stats, "slot")
         if phase.working is not None:
             groups[f"{prefix}working"] = _sampled({"position": phase.working}, "element")
+    if log_likelihood is not None:
+        groups["log_likelihood"] = _likelihood(log_likelihood, observed, labels)
     groups["observed_data"] = labels.dataset(observed)
     groups["constant_data"] = labels.dataset(constant, sites=keys)
     groups["parameterization"] = labels.dataset(
@@ -92,6 +95,16 @@ def to_tree(
         }
     )
     return tree
+
+
+def _likelihood(found: Mapping[str, np.ndarray], observed: Mapping[str, Any], labels: Any) -> Any:
+    """One value per observation: those of vectors have fewer axes than the observations."""
+    whole = {k: v for k, v in found.items() if np.shape(v)[2:] == np.shape(observed[k])}
+    dataset = labels.dataset(whole, ("chain", "draw"))
+    for name in found.keys() - whole.keys():
+        axes = [f"{name}_log_likelihood_{i}" for i in range(np.ndim(found[name]) - 2)]
+        dataset[name] = (("chain", "draw", *axes), found[name])
+    return dataset
 
 
 def plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
