@@ -29,6 +29,7 @@ from test_faults import KEYWORDS, Y, groups
 ar.sample(groups, (Y,), checkpoint=sys.argv[1], progress=False, **KEYWORDS)
 """
 KEYWORDS = {"draws": 200, "warmup": 150, "chains": 2, "kernel": "hmc", "num_steps": 4, "seed": 5}
+# With the default parameterization: what is learned must survive a crash too.
 Y = np.array([0.3, -1.0, 2.2, 0.7])
 
 

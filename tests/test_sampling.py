@@ -18,7 +18,7 @@ from autoreparam.mcmc.interleaved import stack_slots
 from autoreparam.mcmc.step_size import FIXED, begin
 from autoreparam.program.target import Target
 
-METHODS = ["centered", "noncentered", "interleaved", "vip"]
+METHODS = ["centered", "noncentered", "interleaved", "vip", "auto"]
 KERNELS = ["nuts", "hmc"]
 
 
@@ -56,6 +56,8 @@ def test_the_gaussian_toy_is_met(kernel, method):
     [
         ("nuts", "noncentered"),
         ("nuts", "vip"),
+        ("nuts", "auto"),
+        ("hmc", "auto"),
         ("hmc", "noncentered"),
         ("hmc", "interleaved"),
         ("hmc", "vip"),

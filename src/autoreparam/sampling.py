@@ -18,6 +18,7 @@ from autoreparam.errors import (
     known,
 )
 from autoreparam.learn.elbo import Fit, fit_elbo
+from autoreparam.learn.score import fit_draws, fit_score
 from autoreparam.mcmc.chains import Chains
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.hmc import Kernel, State, Tuning, tuning_like
@@ -65,8 +66,9 @@ def sample(
 ) -> xarray.DataTree:
     """Draws from the posterior of a NumPyro model, as a DataTree in the ArviZ schema.
 
-    `parameterization` is "auto", "vip", "centered", "noncentered", "interleaved" or a
-    Parameterization; every one gives the same posterior, at a different cost.
+    `parameterization` is "auto" (learned during warm-up from draws and scores), "vip" (by the ELBO,
+    before it), "centered", "noncentered", "interleaved" or a Parameterization; every one gives the
+    same posterior, at a different cost.
 
     >>> problem = ar.zoo.load("eight_schools")
     >>> tree = ar.sample(problem.model, problem.args, problem.kwargs)
@@ -135,20 +137,41 @@ def learn(
     kwargs: dict | None = None,
     *,
     objective: str = "elbo",
+    draws: xarray.DataTree | None = None,
     seed: int = 0,
     s0: float | None = None,
     **options: Any,
 ) -> Fit:
-    """A parameterization fitted to the model and its data, before any sampling.
+    """A parameterization fitted to the model and its data.
 
-    `objective="elbo"` maximizes the mean-field ELBO over (μ, σ, λ), the paper's VIP. Options, such
-    as `steps`, `samples` and `learning_rates`, go to the fit.
+    `objective="elbo"` maximizes the mean-field ELBO over (μ, σ, λ), the paper's VIP; options, such
+    as `steps`, `samples` and `learning_rates`, go to the fit. `objective="score"` learns from the
+    draws of an earlier run, `draws=tree`, at the price of one gradient a draw.
     """
-    if objective != "elbo":
-        raise AutoreparamError(f"objective: expected 'elbo'; found {objective!r}")
-    program = inspect(model, args, kwargs)
-    start = Parameterization.constant(program, 0.5, s0=s0)
-    return fit_elbo(Target(program), start, key=jax.random.key(seed), **options)
+    target = Target(inspect(model, args, kwargs))
+    start = Parameterization.constant(target.program, 0.5, s0=s0)
+    if objective == "elbo":
+        return fit_elbo(target, start, key=jax.random.key(seed), **options)
+    if objective != "score":
+        raise AutoreparamError(f"objective: expected 'elbo' or 'score'; found {objective!r}")
+    if draws is None:
+        raise AutoreparamError("objective='score' learns from draws: pass draws=tree")
+    return fit_draws(target, _rows_of(draws, target.program), start)
+
+
+def _rows_of(tree: xarray.DataTree, program: Program) -> dict[str, np.ndarray]:
+    """Draws of every latent, chains one after another."""
+    posterior, rows = tree["posterior"], {}
+    for site in program.latents:
+        name = site.name.replace("/", ".")
+        if name not in posterior:
+            raise AutoreparamError(
+                f"the draws have no latent '{site.name}' of this model; they hold "
+                f"{known(posterior.data_vars)}"
+            )
+        values = posterior[name].values
+        rows[site.name] = values.reshape(-1, *values.shape[2:]).astype(program.dtype)
+    return rows
 
 
 def compilation_cache(folder: str | os.PathLike) -> None:
@@ -185,8 +208,6 @@ def _prepare(
         tuning = tuning_like(target, inverse_mass=scale**2)
     else:
         lams = _fixed(program, settings.parameterization, parameterization)
-        if settings.parameterization == "auto":
-            notes.append("parameterization='auto' is non-centered in this version")
     states, size, gradients = _start(target, settings, lams, tuning, positions, init)
     tuning = tuning._replace(step_size=np.asarray(size, program.dtype))
     ledger = {"learning": paid, "warmup": gradients}
@@ -201,7 +222,9 @@ def _fixed(program: Program, name: str, given: Any) -> list[Parameterization]:
         return [Parameterization.centered(program)]
     if name == "interleaved":
         return [Parameterization.centered(program), Parameterization.noncentered(program)]
-    return [Parameterization.noncentered(program)]
+    if name == "noncentered":
+        return [Parameterization.noncentered(program)]
+    return [Parameterization.constant(program, 0.5)]  # where learning starts
 
 
 def _template(
@@ -230,6 +253,7 @@ def _template(
         states,
         settings.target_accept,
         num_steps=settings.num_steps,
+        learner=fit_score if settings.parameterization == "auto" and program.candidates else None,
         gradients=ledger or {},
     )
 

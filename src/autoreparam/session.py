@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect as python_inspect
+import json
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -87,6 +88,7 @@ class Session:
         """Takes up where the store ends."""
         window: list[Trail] = []
         for arrays, info in zip(store.read_chunks(), store.infos):
+            self.engine.reports = list(info.get("reports", self.engine.reports))
             trail = _trail(arrays)
             self.trails[info["phase"]].append(trail)
             if info["phase"] == "warmup":
@@ -134,6 +136,8 @@ class Session:
             return
         arrays = {name: np.asarray(leaf) for name, leaf in _leaves(trail).items()}
         info = {"phase": step.phase, "window_ends": step.window_ends, "notes": self.notes}
+        if step.window_ends and self.engine.learner is not None:
+            info["reports"] = self.engine.reports
         self.store.commit(arrays, self.engine.snapshot(), info)
 
     # -- the tree -----------------------------------------------------------------------------
@@ -158,6 +162,10 @@ class Session:
             "notes": self.notes,
             "sampling_time": self.seconds,
         }
+        if engine.reports:
+            attrs["learning"] = [json.dumps(report) for report in engine.reports]
+            last = engine.reports[-1]["note"]
+            self.notes += [f"λ was not learned in the last window: {last}"] if last else []
         observed = jax.device_get(jax.jit(Target.observed)(target))
         tree = to_tree(
             program,

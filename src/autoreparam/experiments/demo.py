@@ -14,7 +14,7 @@ from autoreparam.errors import SamplingWarning
 from autoreparam.results.diagnostics import efficiency
 from autoreparam.sampling import sample
 
-METHODS = ("centered", "noncentered", "interleaved", "vip")
+METHODS = ("centered", "noncentered", "interleaved", "vip", "auto")
 STORIES = {
     "unequal_groups": (
         "Twenty groups: half with one observation, half with two thousand",

@@ -37,7 +37,6 @@ START_SCALE = 0.1  # σ at the start, in units of the reference scale: small, so
 MARGIN = 0.02  # λ is learned from at least this far from 0 and 1, where its gradient vanishes
 ADAM = optax.scale_by_adam(b2=0.99)  # the usual 0.999 remembers the first, steep gradients too long
 NEGLIGIBLE = 0.01  # nats: λ next to an end, where the logit still creeps, is as good as the end
-TINY = float(np.finfo(float).tiny)
 ENDS = {"noncentered": 0.0, "centered": 1.0}
 
 
@@ -259,10 +258,14 @@ class _Climber:
         key = jax.random.fold_in(self.key, 2**31)
         elbos = np.asarray(advance(mask, (average, rest), 0 * self.rates, key)[2], float)
         elbos = np.where(np.isfinite(elbos).all(axis=0), elbos, np.nan)  # or out of the race
-        paid = (len(chunks) + 1) * CHUNK * 2 * self.pairs * self.rates.size
+        draws = CHUNK * 2 * self.pairs
+        paid = (len(chunks) + 1) * draws * self.rates.size
+        # Far from the target the noise hides any gain; where `q` fits, its variance is below n.
+        clear = (_mean_and_error(elbos)[1] < 3 * (self.target.size / draws) ** 0.5).any()
+        rising = not clear or _gain(chunks) > 2
         history = np.array([_mean_and_error(chunk)[0] for chunk in chunks])
         read = partial(_read_compiled, self.target, start, mask)
-        return _Climb(read, np.asarray(average), elbos, history, paid, _gain(chunks) > 2)
+        return _Climb(read, np.asarray(average), elbos, history, paid, rising)
 
     def _mask(self, learn: bool, tied: bool) -> _Mask:
         sites = self.target.program.candidates
@@ -289,7 +292,7 @@ def _gain(chunks: list[np.ndarray]) -> float:
         return 0.0
     lane = np.nanargmax(now)
     error = np.hypot(error_before[lane], error_now[lane])
-    return float(np.nan_to_num((now - before)[lane] / max(error, TINY), nan=np.inf))
+    return float(np.nan_to_num((now - before)[lane] / max(error, 1e-300), nan=np.inf))
 
 
 def _mean_and_error(elbos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -314,23 +317,19 @@ def _best(climbs: dict[str, _Climb]) -> Fit:
         )
     chosen = max(finite, key=lambda name: finite[name].values.mean())
     if first not in finite:
-        notes.append(
-            f"no learning rate found a finite ELBO with λ learned; the {chosen} model is used "
-            "instead. Smaller learning_rates may help"
-        )
+        notes.append(f"no finite ELBO was found with λ learned; the {chosen} model is used instead")
     else:
         lead = finite[chosen].values - finite[first].values
         if lead.mean() > 2 * _error(lead) + NEGLIGIBLE:
             notes.append(
-                f"the learned λ has an ELBO {lead.mean():.3g} below that of the {chosen} "
-                f"model (Monte Carlo error {_error(lead):.2g}), which is used instead; more steps "
-                "or samples may find a better λ"
+                f"the learned λ has an ELBO {lead.mean():.3g} below that of the {chosen} model "
+                f"(Monte Carlo error {_error(lead):.2g}), which is used instead"
             )
         else:
             chosen = first
     winner = finite[chosen]
     if winner.rising:
-        notes.append("the ELBO was still rising when the variational fit ended: allow more steps")
+        notes.append("the ELBO was still rising, or too noisy to tell: allow more steps or samples")
     lam, loc, scale = jax.tree.map(np.asarray, winner.read(winner.free[winner.lane]))
     return Fit(
         parameterization=lam,

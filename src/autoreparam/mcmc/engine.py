@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from autoreparam.errors import CheckpointError
 from autoreparam.mcmc.chains import Chains, Trail
 from autoreparam.mcmc.hmc import State, Tuning
-from autoreparam.mcmc.interleaved import SLOTS, stack_slots
+from autoreparam.mcmc.interleaved import SLOTS, carry_state, stack_slots
 from autoreparam.mcmc.step_size import DUAL_AVERAGING, FIXED, begin
 from autoreparam.mcmc.warmup import Step, diagonal_metric, remaining
 from autoreparam.program.parameterization import Parameterization
@@ -34,6 +35,8 @@ class Engine:
     rule: int = DUAL_AVERAGING
     num_steps: int | None = None  # None: HMC chooses it from the step size
     metric: str = "scores"  # or "draws", or "fixed"
+    learner: Callable | None = None  # draws, scores, λ -> a fit; None: λ stays
+    reports: list[dict[str, Any]] = field(default_factory=list)  # what was learned, per window
     adaptation: Any = None  # an Adaptation with a leading chain axis
     drawn: int = 0  # draws, numbered from the start of warm-up
     gradients: dict[str, int] = field(default_factory=dict)
@@ -88,6 +91,8 @@ class Engine:
         # The first part of a window still moves to where the window's tuning leads it.
         late = slice(position.shape[1] // 3, None)
         position, score = _rows(position[:, late]), _rows(score[:, late])
+        if self.learner is not None:
+            position, score = self._learn(position, score)
         fitted = []
         for lam, tuning in zip(self.lams, self.tunings):
             if lam is not self.lams[-1]:
@@ -98,6 +103,19 @@ class Engine:
             metric = diagonal_metric(np.asarray(here[0]), scores)
             fitted.append(tuning._replace(inverse_mass=np.asarray(metric)))
         self.tunings = fitted
+
+    def _learn(self, position: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Moves everything to the λ learned from these draws; the draws too."""
+        target, (lam,) = self.chains.target, self.lams
+        assert self.learner is not None
+        fit = self.learner(target, position, score, lam)
+        self.reports.append({"draws": self.drawn, **fit.report()})
+        new = fit.parameterization
+        if new == lam:
+            return position, score
+        self.states = jax.device_get(_carry_states(target, self.states, lam, new))
+        self.lams = [new]
+        return jax.device_get(_carry(target, position, score, lam, new))
 
     def _begin(self, rule: int) -> None:
         """Fresh adaptation for every chain, starting from the current step sizes."""
@@ -162,6 +180,13 @@ def _named(tree: Any) -> dict[str, np.ndarray]:
 
 def _rows(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1, array.shape[-1])
+
+
+@jax.jit
+def _carry_states(
+    target: Target, states: State, lam: Parameterization, new: Parameterization
+) -> State:
+    return jax.vmap(lambda state: carry_state(target, state, lam, new))(states)
 
 
 @jax.jit

@@ -1,0 +1,181 @@
+"""λ from draws and their scores: no likelihood, no new gradient of the model.
+
+Draws and scores are carried to the coordinates of any λ with the priors' locations and scales
+alone. There, with `ũ` a coordinate and `g̃` its score over the draws,
+
+    J(λ) = Σ_i ½ log(Var ũ_i · Var g̃_i)
+
+For a Gaussian posterior each product is the variance inflation factor of a coordinate: what is
+left to correlations after the best diagonal metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from autoreparam.learn.elbo import Fit
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.target import Target
+
+STEPS = 100
+RATE = 0.1
+RIDGE = 5.0  # divided by the number of draws: it vanishes as they grow
+MOST_DRAWS = 256  # spread over the window; more cost time and teach little
+FEWEST_DRAWS = 16
+EDGE = 4.6  # logit at which λ is taken as 0.99; further out the objective is flat
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreFit:
+    """A parameterization learned from draws, and how it compares on draws it was not fitted to."""
+
+    parameterization: Parameterization
+    objective: float  # of the choice, on held-out draws
+    objectives: dict[str, float]  # of everything that competed
+    chosen: str
+    note: str
+
+    def report(self) -> dict[str, Any]:
+        """What was compared and chosen, as plain numbers and words."""
+        lam = {
+            name: np.asarray(self.parameterization[name]).ravel().tolist()
+            for name in self.parameterization.sites
+        }
+        return {"chosen": self.chosen, "objectives": self.objectives, "note": self.note, "lam": lam}
+
+
+def fit_score(
+    target: Target,
+    positions: np.ndarray,
+    scores: np.ndarray,
+    lam: Parameterization,
+    *,
+    tied: bool = True,
+    most: int = MOST_DRAWS,
+) -> ScoreFit:
+    """The best of a fitted λ, the present one, centered and non-centered, on held-out draws.
+
+    `positions` and `scores`, of shape (n, dim), are in the coordinates of `lam`; `most` of them,
+    evenly spread, are used.
+    """
+    finite = np.isfinite(positions).all(axis=1) & np.isfinite(scores).all(axis=1)
+    positions, scores = positions[finite], scores[finite]
+    if len(lam) == 0 or len(positions) < FEWEST_DRAWS:
+        note = f"too few draws ({len(positions)}) to learn from" if len(lam) else ""
+        return ScoreFit(lam, np.nan, {}, "kept", note)
+    take = np.linspace(0, len(positions) - 1, most).astype(int)
+    # Always the same shape, so that every window shares one compiled program.
+    weights = np.zeros(most, positions.dtype)
+    weights[np.unique(take, return_index=True)[1]] = 1
+    positions, scores = positions[take], scores[take]
+    held = np.arange(most) % 4 == 3
+    fitted = _fit(target, positions, scores, weights * ~held, lam, tied)
+    rivals = {
+        "fitted": jax.tree.map(np.asarray, fitted),
+        "kept": lam,
+        "centered": lam.map(np.ones_like),
+        "noncentered": lam.map(np.zeros_like),
+    }
+    objectives = {
+        name: float(_objective(target, positions, scores, weights * held, lam, rival))
+        for name, rival in rivals.items()
+    }
+    usable = {name: value for name, value in objectives.items() if np.isfinite(value)}
+    if not usable:
+        return ScoreFit(lam, np.nan, objectives, "kept", "no objective was finite")
+    chosen = min(usable, key=lambda name: usable[name])
+    return ScoreFit(rivals[chosen], usable[chosen], objectives, chosen, "")
+
+
+def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameterization) -> Fit:
+    """λ learned from draws of an earlier run, values under site names with a leading draw axis.
+
+    Their scores are evaluated here, one gradient a draw.
+    """
+    place = jax.jit(jax.vmap(Target.from_sites, in_axes=(None, 0, None)))
+    positions = place(target, rows, start)
+    score = jax.jit(jax.vmap(jax.grad(Target.logdensity, argnums=1), in_axes=(None, 0, None)))
+    scores = score(target, positions, start)
+    most = min(len(positions), 4 * MOST_DRAWS**2 // max(target.size, MOST_DRAWS // 4))
+    found = fit_score(target, np.asarray(positions), np.asarray(scores), start, most=most)
+    return Fit(
+        parameterization=found.parameterization,
+        elbo=None,
+        elbo_error=None,
+        history={name: np.asarray([value]) for name, value in found.objectives.items()},
+        gradients=len(positions),
+        loc=np.asarray(positions).mean(axis=0),
+        scale=np.asarray(positions).std(axis=0),
+        converged=not found.note,
+        note=found.note,
+    )
+
+
+@jax.jit
+def _objective(target, positions, scores, weights, lam, new) -> Array:
+    return jnp.sum(inflation(target, positions, scores, weights, lam, new))
+
+
+def inflation(
+    target: Target,
+    positions: Array,
+    scores: Array,
+    weights: Array,
+    lam: Parameterization,
+    new: Parameterization,
+) -> Array:
+    """`½ log(Var ũ_i · Var g̃_i)` of each coordinate under `new`, for weighted draws."""
+    moved, carried, _ = jax.vmap(target.carry, (0, 0, None, None))(positions, scores, lam, new)
+    return 0.5 * (_log_variance(moved, weights) + _log_variance(carried, weights))
+
+
+def _log_variance(x: Array, weights: Array) -> Array:
+    """The log of each column's weighted variance; scaled first, so that squares stay finite."""
+    share = weights / jnp.sum(weights)
+    centered = x - jnp.sum(share[:, None] * x, axis=0)
+    size = jax.lax.stop_gradient(jnp.max(jnp.abs(centered) * (weights > 0)[:, None], axis=0))
+    size = jnp.where(size > 0, size, 1)
+    variance = jnp.sum(share[:, None] * (centered / size) ** 2, axis=0)
+    return jnp.log(variance + jnp.finfo(x.dtype).tiny) + 2 * jnp.log(size)
+
+
+@partial(jax.jit, static_argnames="tied")
+def _fit(target, positions, scores, weights, lam, tied) -> Parameterization:
+    """Adam on the logits of λ, starting from `lam`."""
+    ridge = RIDGE / jnp.sum(weights)
+
+    def free(lam: Parameterization) -> dict[str, Any]:
+        start = {name: (lam[name], lam.scale[name]) for name in lam.sites}
+        return jax.tree.map(lambda x: jnp.clip(jax.scipy.special.logit(x), -EDGE, EDGE), start)
+
+    def bound(logits: dict[str, Any]) -> Parameterization:
+        loc = {name: jax.nn.sigmoid(pair[0]) for name, pair in logits.items()}
+        scale = {name: jax.nn.sigmoid(pair[0 if tied else 1]) for name, pair in logits.items()}
+        return Parameterization(loc, scale, lam.reference)
+
+    def loss(logits: dict[str, Any]) -> Array:
+        penalty = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(logits))
+        new = bound(logits)
+        return jnp.sum(inflation(target, positions, scores, weights, lam, new)) + ridge * penalty
+
+    # The step shrinks to nothing, so that the last iterate can be taken as it is.
+    optimizer = optax.adam(optax.cosine_decay_schedule(RATE * 2, STEPS))
+
+    def step(_, carried):
+        logits, state = carried
+        slope = jax.tree.map(jnp.nan_to_num, jax.grad(loss)(logits))
+        update, state = optimizer.update(slope, state)
+        return optax.apply_updates(logits, update), state
+
+    start = free(lam)
+    logits, _ = jax.lax.fori_loop(0, STEPS, step, (start, optimizer.init(start)))
+    return bound(logits)

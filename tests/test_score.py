@@ -1,0 +1,152 @@
+"""λ learned from draws and scores: its optimum, its guards, and the default that uses it."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import autoreparam as ar
+from autoreparam.errors import AutoreparamError
+from autoreparam.learn.score import fit_score
+from autoreparam.program.target import Target
+
+
+def exact_draws(target, lam, n, seed=0):
+    """Draws and scores of a linear-Gaussian target, in the coordinates of `lam`."""
+    origin = jnp.zeros(target.size)
+    slope = jax.grad(target.logdensity)(origin, lam)
+    precision = -jax.hessian(target.logdensity)(origin, lam)
+    covariance = jnp.linalg.inv(precision)
+    factor = jnp.linalg.cholesky(covariance)
+    noise = jax.random.normal(jax.random.key(seed), (n, target.size))
+    positions = covariance @ slope + noise @ factor.T
+    return np.asarray(positions), np.asarray(slope - positions @ precision)
+
+
+def exact_objective(target, lam):
+    """Σ ½ log(Σ_ii P_ii): the objective with infinitely many draws."""
+    precision = -jax.hessian(target.logdensity)(jnp.zeros(target.size), lam)
+    return float(0.5 * jnp.sum(jnp.log(jnp.diag(jnp.linalg.inv(precision)) * jnp.diag(precision))))
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 10.0])
+def test_the_gaussian_toy_is_left_with_almost_no_inflation(sigma):
+    problem = ar.zoo.load("toy", sigma=sigma)
+    target = Target(ar.inspect(problem.model, problem.args, problem.kwargs))
+    start = ar.Parameterization.constant(target.program, 0.5)
+    positions, scores = exact_draws(target, start, 2000)
+    fit = fit_score(target, positions, scores, start)
+    best = min(exact_objective(target, start.replace({"mu": lam}))
+               for lam in np.linspace(0, 1, 101))  # fmt: skip
+    assert exact_objective(target, fit.parameterization) < best + 0.02
+
+
+@pytest.mark.data
+def test_radon_in_minnesota_is_within_reach_of_the_exact_minimum():
+    problem = ar.zoo.load("radon", state="MN")
+    target = Target(ar.inspect(problem.model, problem.args, problem.kwargs))
+    start = ar.Parameterization.constant(target.program, 0.5)
+    positions, scores = exact_draws(target, start, 4000)
+    fit = fit_score(target, positions, scores, start, most=4000)
+    sizes = np.bincount(problem.kwargs["county"], minlength=85)
+    near = start.replace({"m": sizes / (sizes + 1)})  # the optimum of the ELBO, close by
+    found = exact_objective(target, fit.parameterization)
+    assert found < exact_objective(target, near) + 0.05
+    assert found < 0.2 * exact_objective(target, ar.Parameterization.centered(target.program))
+
+
+def groups(y, spread):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+    log_tau = numpyro.sample("log_tau", dist.Normal(0.0, 1.0))
+    with numpyro.plate("group", y.shape[0]):
+        theta = numpyro.sample("theta", dist.Normal(mu, jnp.exp(log_tau)))
+        numpyro.sample("y", dist.Normal(theta, spread), obs=y)
+
+
+Y = np.array([0.3, -1.0, 2.2, 0.7, 1.4, -0.2])
+SPREAD = np.array([0.05, 0.05, 0.05, 5.0, 5.0, 5.0])
+
+
+def test_the_default_centers_what_is_known_and_not_what_is_unknown():
+    tree = ar.sample(groups, (Y, SPREAD), draws=100, progress=False)
+    lam = tree["parameterization"]["theta"].values
+    assert lam[:3].min() > 0.6
+    assert lam[3:].max() < 0.4
+
+
+def test_what_was_compared_and_chosen_is_in_the_tree():
+    tree = ar.sample(groups, (Y, SPREAD), draws=20, progress=False)
+    windows = [json.loads(text) for text in tree.attrs["learning"]]
+    assert len(windows) == 4
+    for window in windows:
+        assert set(window["objectives"]) == {"fitted", "kept", "centered", "noncentered"}
+        assert window["chosen"] == min(window["objectives"], key=window["objectives"].get)
+        assert len(window["lam"]["theta"]) == 6
+
+
+def test_the_default_is_deterministic_and_works_with_one_chain():
+    runs = [ar.sample(groups, (Y, SPREAD), draws=20, warmup=100, chains=1, progress=False)
+            for _ in range(2)]  # fmt: skip
+    first, again = (run["posterior"]["theta"].values for run in runs)
+    np.testing.assert_array_equal(first, again)
+
+
+def test_single_precision_learns_about_the_same(float32):
+    tree = ar.sample(groups, (Y.astype("f"), SPREAD.astype("f")), draws=50, progress=False)
+    lam = tree["parameterization"]["theta"].values
+    assert lam[:3].min() > 0.6
+    assert lam[3:].max() < 0.4
+
+
+def test_too_few_draws_change_nothing_and_say_so():
+    target = Target(ar.inspect(groups, (Y, SPREAD)))
+    start = ar.Parameterization.constant(target.program, 0.4)
+    few = np.random.default_rng(0).normal(size=(5, target.size))
+    fit = fit_score(target, few, few, start)
+    assert fit.parameterization == start
+    assert "too few draws (5)" in fit.note
+
+
+def test_draws_that_are_not_finite_are_left_out():
+    target = Target(ar.inspect(groups, (Y, SPREAD)))
+    start = ar.Parameterization.constant(target.program, 0.4)
+    draws = np.random.default_rng(0).normal(size=(200, target.size))
+    draws[::3, 0] = np.nan
+    fit = fit_score(target, draws, -draws, start)
+    assert np.isfinite(fit.objective)
+
+
+def test_wild_scores_never_leave_a_worse_choice_than_the_present_one():
+    target = Target(ar.inspect(groups, (Y, SPREAD)))
+    start = ar.Parameterization.constant(target.program, 0.4)
+    rng = np.random.default_rng(0)
+    draws = rng.normal(size=(200, target.size))
+    scores = rng.standard_cauchy(size=draws.shape) * 1e6
+    fit = fit_score(target, draws, scores, start)
+    assert fit.objective <= fit.objectives["kept"]
+
+
+def test_learning_from_an_earlier_run_pays_one_gradient_a_draw():
+    tree = ar.sample(groups, (Y, SPREAD), parameterization="centered", draws=250, progress=False)
+    fit = ar.learn(groups, (Y, SPREAD), objective="score", draws=tree)
+    assert fit.gradients == 1000
+    assert fit.elbo is None
+    assert fit.parameterization["theta"][:3].min() > 0.6
+    assert fit.parameterization["theta"][3:].max() < 0.4
+    with pytest.raises(AutoreparamError, match="pass draws=tree"):
+        ar.learn(groups, (Y, SPREAD), objective="score")
+    with pytest.raises(AutoreparamError, match="objective: expected"):
+        ar.learn(groups, (Y, SPREAD), objective="magic")
+
+
+def test_a_model_without_candidates_is_sampled_as_it_is():
+    def model():
+        numpyro.sample("x", dist.Normal(3.0, 2.0))
+
+    tree = ar.sample(model, draws=200, warmup=100, progress=False)
+    assert abs(float(tree["posterior"]["x"].mean()) - 3) < 0.5
+    assert not tree["parameterization"].data_vars
