@@ -2,7 +2,9 @@
 
     python -m benchmarks.cold_start [--repeats 3] [--out FILE]
 
-4 chains, 500 + 1000, NUTS, non-centered; every run in a process of its own, alternating.
+4 chains, 500 + 1000, NUTS, non-centered; every run in a process of its own, alternating. `ratio` is
+to NumPyro's default, which on one CPU device runs chains one after another; its vectorized method
+stands beside it.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ def main() -> None:
             "seconds": best["ours"],
             "numpyro_sequential_seconds": best["sequential"],
             "numpyro_vectorized_seconds": best["vectorized"],
-            "ratio": best["ours"] / min(best["sequential"], best["vectorized"]),
+            "ratio": best["ours"] / best["sequential"],
+            "ratio_to_vectorized": best["ours"] / best["vectorized"],
         }
         rows.append(row)
         print("  ".join(f"{k}={v:.2f}" if isinstance(v, float) else f"{k}={v}"

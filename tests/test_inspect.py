@@ -1,5 +1,7 @@
 """The table of sites, what it says in words, and what `inspect` refuses."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -597,3 +599,17 @@ class TestCapturedState:
         new = density(Target(after), {"x": 0.5})
         assert new != old
         np.testing.assert_allclose(new, log_density(model, (), {}, {"x": 0.5})[0])
+
+
+def test_threads_that_trace_at_the_same_time_do_not_disturb_each_other():
+    target = Target(ar.inspect(two_level))
+    lam = ar.Parameterization.noncentered(target.program)
+    position = jnp.linspace(-1, 1, target.size)
+    expected = float(target.logdensity(position, lam))
+
+    def trace(_):
+        return float(jax.jit(lambda p: target.logdensity(p, lam))(position))
+
+    with jax.enable_x64(True), ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(trace, range(40)))
+    np.testing.assert_allclose(found, expected)

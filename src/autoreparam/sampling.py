@@ -19,7 +19,7 @@ from autoreparam.errors import (
 )
 from autoreparam.learn.elbo import Fit, fit_elbo
 from autoreparam.learn.score import fit_draws, fit_score
-from autoreparam.mcmc.chains import Chains
+from autoreparam.mcmc.chains import Chains, meanwhile
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.hmc import Kernel, State, Tuning, tuning_like
 from autoreparam.mcmc.start import find_start
@@ -30,6 +30,7 @@ from autoreparam.program.target import Target
 from autoreparam.program.trace import Program, inspect
 from autoreparam.results.identity import candidates, identify, refuse_other
 from autoreparam.results.progress import Progress
+from autoreparam.results.scalars import load_libraries
 from autoreparam.results.storage import Store
 from autoreparam.session import Session, Settings
 
@@ -87,7 +88,7 @@ def sample(
     store = None
     if checkpoint is not None:
         store = Store.create(checkpoint, identify(program), asdict(settings))
-    with Progress(progress) as bar:
+    with Progress(progress) as bar, meanwhile(load_libraries):
         engine, notes = _prepare(program, settings, parameterization, init, bar)
         session = Session(settings, engine, notes, store)
         session.go(bar)
@@ -169,7 +170,7 @@ def _rows_of(tree: xarray.DataTree, program: Program) -> dict[str, np.ndarray]:
                 f"the draws have no latent '{site.name}' of this model; they hold "
                 f"{known(posterior.data_vars)}"
             )
-        values = posterior[name].values
+        values = np.asarray(posterior[name])
         rows[site.name] = values.reshape(-1, *values.shape[2:]).astype(program.dtype)
     return rows
 
@@ -208,7 +209,8 @@ def _prepare(
         tuning = tuning_like(target, inverse_mass=scale**2)
     else:
         lams = _fixed(program, settings.parameterization, parameterization)
-    states, size, gradients = _start(target, settings, lams, tuning, positions, init)
+    with meanwhile(_template(program, settings).compile):
+        states, size, gradients = _start(target, settings, lams, tuning, positions, init)
     tuning = tuning._replace(step_size=np.asarray(size, program.dtype))
     ledger = {"learning": paid, "warmup": gradients}
     engine = _template(program, settings, lams, [tuning] * len(lams), states, ledger)

@@ -50,8 +50,8 @@ class Fit:
     """
 
     parameterization: Parameterization
-    elbo: float
-    elbo_error: float
+    elbo: float | None  # None where λ was learned from scores
+    elbo_error: float | None
     history: Mapping[str, np.ndarray]
     gradients: int
     loc: np.ndarray

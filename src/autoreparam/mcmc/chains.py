@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from threading import Thread
 from typing import Any, NamedTuple
 
 import jax
@@ -117,6 +119,23 @@ class Chains:
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def meanwhile(call: Callable[[], Any]) -> Iterator[None]:
+    """Makes a call in a thread beside the block; what goes wrong there is left to show itself."""
+    x64 = jnp.result_type(float) == jnp.float64
+
+    def in_thread() -> None:
+        with suppress(Exception), jax.enable_x64(x64):
+            call()
+
+    thread = Thread(target=in_thread, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def joined(call: Callable[[slice], Any], groups: list[slice]) -> Any:

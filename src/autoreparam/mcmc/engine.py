@@ -53,6 +53,11 @@ class Engine:
         """Whether nothing of the plan is left."""
         return not self.plan
 
+    def compile(self) -> None:
+        """Compiles the chunk by drawing nothing with it."""
+        slots = stack_slots(self.lams, self.tunings)
+        self.chains.run(0, 0, self.states, slots, self.adaptation)
+
     def advance(self) -> Trail:
         """The next chunk of draws."""
         step = self.plan[0]

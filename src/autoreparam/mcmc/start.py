@@ -48,29 +48,26 @@ def find_start(
     origin = jax.tree.map(jnp.ones_like, lam).map(lambda one: one * 0)
 
     def one_chain(key: Array, position: Array) -> Start:
-        def attempt(position: Array) -> tuple[State, Array]:
-            value, score = value_and_score(position, lam)
-            return State(position, value, score), jnp.isfinite(value) & jnp.isfinite(score).all()
-
-        def again(carried):
+        def attempt(carried):
             tries, _, _ = carried
             noise = jax.random.uniform(
                 jax.random.fold_in(key, tries), position.shape, position.dtype, -2.0, 2.0
             )
-            state, found = attempt(target.translate(noise, origin, lam)[0])
-            return tries + 1, state, found
+            point = jnp.where(given, position, target.translate(noise, origin, lam)[0])
+            value, score = value_and_score(point, lam)
+            found = jnp.isfinite(value) & jnp.isfinite(score).all()
+            return tries + 1, State(point, value, score), found
 
         def more(carried):
             tries, _, found = carried
-            return ~found & (tries < TRIES) & ~(given & (tries > 0))
+            return ~found & (tries < jnp.where(given, 1, TRIES))
 
         blank = State(position, jnp.zeros((), position.dtype), jnp.zeros_like(position))
-        first = jax.lax.cond(given, lambda: attempt(position), lambda: (blank, jnp.array(False)))
-        tries, state, found = jax.lax.while_loop(more, again, (jnp.where(given, 1, 0), *first))
+        tries, state, found = jax.lax.while_loop(more, attempt, (0, blank, jnp.array(False)))
         if not search:
             return Start(state, tuning.step_size, found, tries)
         size = _first_step_size(key, target, state, lam, tuning, target_accept)
-        searched = 1 + jnp.abs(jnp.round(jnp.log2(size / FIRST_STEP))).astype(tries.dtype)
+        searched = 1 + jnp.abs(jnp.round(jnp.log2(size / FIRST_STEP))).astype(jnp.int32)
         return Start(state, size, found, tries + searched)
 
     return jax.vmap(one_chain)(keys, positions)

@@ -11,6 +11,7 @@ from numpyro.handlers import seed, substitute
 from numpyro.primitives import Messenger
 
 from autoreparam.errors import ModelError
+from autoreparam.program.site import ONE_AT_A_TIME
 from autoreparam.program.trace import Program
 
 
@@ -29,7 +30,7 @@ class _Terms(Messenger):
 @jax.jit  # as the sampler sees it; eagerly, NumPyro's validation would stop at the first bad number
 def _terms(program: Program, values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     terms = _Terms()
-    with terms, seed(rng_seed=0), substitute(data=dict(values)):
+    with ONE_AT_A_TIME, terms, seed(rng_seed=0), substitute(data=dict(values)):
         program.run()
     return terms.found
 

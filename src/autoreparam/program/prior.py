@@ -12,6 +12,7 @@ from numpyro.handlers import seed
 
 from autoreparam.program.families import standardize
 from autoreparam.program.record import Record
+from autoreparam.program.site import ONE_AT_A_TIME
 
 if TYPE_CHECKING:
     from autoreparam.program.program import Program
@@ -51,7 +52,7 @@ def prior_scales(program: Program, names: frozenset[str]) -> dict[str, Any]:
 
     def draw(key):
         scales = _Scales(names)
-        with scales, seed(rng_seed=key):
+        with ONE_AT_A_TIME, scales, seed(rng_seed=key):
             program.run()
         return scales.scales
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -32,3 +33,8 @@ class Site:
     def size(self) -> int:
         """Number of unconstrained elements."""
         return int(np.prod(self.unconstrained_shape, dtype=int))
+
+
+# NumPyro's stack of handlers belongs to the process: two threads that trace models at the same time
+# would see each other's handlers. Whoever runs a model holds this.
+ONE_AT_A_TIME = RLock()

@@ -16,6 +16,7 @@ from numpyro.primitives import Messenger
 from autoreparam.errors import ModelError
 from autoreparam.program.families import standardize, unwrap
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.site import ONE_AT_A_TIME
 from autoreparam.program.trace import Program, Site
 from autoreparam.program.working import WorkingMap, site_map
 
@@ -145,7 +146,7 @@ class _Visit(Messenger):
         self.likelihoods: dict[str, Array] = {}
 
     def run(self) -> None:
-        with self:
+        with ONE_AT_A_TIME, self:
             self.program.run()
         for site in self.program.latents:
             if site.name not in self.values:

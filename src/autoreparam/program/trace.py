@@ -19,7 +19,7 @@ from autoreparam.program.arguments import Arguments, split
 from autoreparam.program.families import Unsupported, standardize
 from autoreparam.program.program import Program, Structure
 from autoreparam.program.record import Record, compare
-from autoreparam.program.site import Site
+from autoreparam.program.site import ONE_AT_A_TIME, Site
 
 __all__ = ["Program", "Site", "Structure", "inspect"]
 
@@ -96,7 +96,7 @@ def _shapes(model, arguments: Arguments, data: tuple) -> tuple[dict[str, Site], 
         nonlocal record
         record = Record()
         args, kwargs = arguments.fill(data)
-        with record:
+        with ONE_AT_A_TIME, record:
             seed(model, key)(*args, **kwargs)
         return ()
 
@@ -154,7 +154,7 @@ def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[
     def run(data, values):
         args, kwargs = arguments.fill(data)
         depend = _Depend(values, set(values))
-        with depend:
+        with ONE_AT_A_TIME, depend:
             seed(model, 0)(*args, **kwargs)
         compare(sites, depend.sites)
         notes.update(depend.notes)

@@ -39,6 +39,15 @@ class Measured:
         return dict(zip(COLUMNS, found))
 
 
+def load_libraries() -> None:
+    """Imports what the end of a run needs; it takes a second that the sampler can use."""
+    import arviz_base
+    import arviz_stats.base
+    import xarray
+
+    del arviz_base, arviz_stats, xarray
+
+
 def ess_of(draws: np.ndarray) -> float | None:
     """Bulk ESS of one scalar's draws of shape (chain, draw); None while there are too few."""
     from arviz_stats.base import array_stats
