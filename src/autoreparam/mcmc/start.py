@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,9 +23,9 @@ class Start(NamedTuple):
     """Start of one chain; `found` says whether its density and gradient are finite."""
 
     state: State
-    step_size: Array
-    found: Array
-    gradients: Array
+    step_size: Any
+    found: Any
+    gradients: Any
 
 
 @partial(jax.jit, static_argnames="search")
