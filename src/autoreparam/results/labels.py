@@ -177,9 +177,16 @@ def dataset(values, lead: tuple[str, ...], dims, coords) -> xarray.Dataset:
     )
 
 
+def _version() -> str:
+    try:
+        return metadata.version("autoreparam")
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return "source"
+
+
 def origin() -> dict[str, str]:
     """Who made the draws, in ArviZ's words."""
     return {
         "inference_library": "autoreparam",
-        "inference_library_version": metadata.version("autoreparam"),
+        "inference_library_version": _version(),
     }

@@ -1,0 +1,100 @@
+"""ESS per 1000 gradients with everything counted: parameterizations side by side on the zoo.
+
+    python -m benchmarks.total_cost [--models NAME ...] [--methods NAME ...] [--kernels nuts hmc]
+                                    [--seeds 5] [--out FILE]
+
+4 chains, 500 + 1000. ESS is the minimum over all scalar latents of the smaller of bulk and tail;
+ESS of the means stands beside it. Each run is written as it finishes, and a run that the file holds
+already is not made again; the table shows medians over seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+import autoreparam as ar
+from autoreparam.errors import SamplingWarning
+
+MODELS: dict[str, tuple[str, dict]] = {
+    "eight_schools": ("eight_schools", {}),
+    "funnel_10": ("funnel", {"n": 9}),
+    "funnel_100": ("funnel", {"n": 99}),
+    "german_credit": ("german_credit", {}),
+    "election88": ("election88", {}),
+    "electric": ("electric", {}),
+    "radon_MN": ("radon", {"state": "MN"}),
+    "radon_PA": ("radon", {"state": "PA"}),
+    "radon_AZ": ("radon", {"state": "AZ"}),
+    "radon_scales_MN": ("radon_scales", {"state": "MN"}),
+    "unequal_groups_20": ("unequal_groups", {"n": 20}),
+    "unequal_groups_500": ("unequal_groups", {"n": 500}),
+    "co2_trend_plain": ("co2_trend", {"plain": True}),
+}
+METHODS = ("auto", "centered", "noncentered", "vip")
+
+
+def run(name: str, method: str, kernel: str, seed: int) -> dict:
+    """One run of one model, and what it gave for what it cost."""
+    problem = ar.zoo.load(MODELS[name][0], **MODELS[name][1])
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)
+        tree = ar.sample(problem.model, problem.args, problem.kwargs, parameterization=method,
+                         kernel=kernel, seed=seed, progress=False)  # fmt: skip
+    seconds = time.perf_counter() - began
+    found = ar.efficiency(tree)
+    return {
+        "model": name, "method": method, "kernel": kernel, "seed": seed, "seconds": seconds,
+        "sampling": found.ess_per_1000_sampling, "total": found.ess_per_1000_total,
+        "means_total": found.ess_mean_per_1000_total, "r_hat": found.r_hat,
+        "divergences": found.divergences, "gradients": found.gradients_total,
+    }  # fmt: skip
+
+
+def table(rows: list[dict]) -> str:
+    """Medians over seeds, one line a model and kernel."""
+    lines = [f"{'model':20s} {'kernel':6s} " + " ".join(f"{m:>12s}" for m in METHODS)]
+    for name in MODELS:
+        for kernel in sorted({row["kernel"] for row in rows if row["model"] == name}):
+            cells = []
+            for method in METHODS:
+                found = [row["total"] for row in rows
+                         if (row["model"], row["kernel"], row["method"]) == (name, kernel, method)]  # fmt: skip
+                cells.append(f"{np.median(found):12.1f}" if found else " " * 12)
+            lines.append(f"{name:20s} {kernel:6s} " + " ".join(cells))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--kernels", nargs="+", default=["nuts", "hmc"], choices=["nuts", "hmc"])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/total_cost.json"))
+    options = parser.parse_args()
+    rows = json.loads(options.out.read_text()) if options.out.exists() else []
+    done = {(row["model"], row["method"], row["kernel"], row["seed"]) for row in rows}
+    for name in options.models:
+        for kernel in options.kernels:
+            for seed in range(options.seeds):
+                for method in options.methods:
+                    if (name, method, kernel, seed) in done:
+                        continue
+                    row = run(name, method, kernel, seed)
+                    rows.append(row)
+                    options.out.write_text(json.dumps(rows, indent=0))
+                    print(f"{name:20s} {kernel:5s} {method:12s} seed {seed}  total "
+                          f"{row['total']:7.2f}  sampling {row['sampling']:7.2f}  R-hat "
+                          f"{row['r_hat']:.3f}  {row['seconds']:.1f} s", flush=True)  # fmt: skip
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
