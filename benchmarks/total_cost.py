@@ -64,8 +64,9 @@ def table(rows: list[dict]) -> str:
         for kernel in sorted({row["kernel"] for row in rows if row["model"] == name}):
             cells = []
             for method in METHODS:
+                cell = (name, kernel, method)
                 found = [row["total"] for row in rows
-                         if (row["model"], row["kernel"], row["method"]) == (name, kernel, method)]  # fmt: skip
+                         if (row["model"], row["kernel"], row["method"]) == cell]  # fmt: skip
                 cells.append(f"{np.median(found):12.1f}" if found else " " * 12)
             lines.append(f"{name:20s} {kernel:6s} " + " ".join(cells))
     return "\n".join(lines)
