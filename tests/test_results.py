@@ -243,6 +243,29 @@ def test_efficiency_is_what_arviz_says_of_the_worst_latent(program):
     assert (found.chains, found.draws, found.divergences, found.saturated) == (4, 100, 0, 0.0)
 
 
+@pytest.mark.parametrize("spoil", ["slow", "apart", "tail", "not a number"])
+def test_the_worst_of_many_scalars_are_found_without_measuring_all(spoil):
+    def model():
+        numpyro.sample("z", dist.Normal(0, 1).expand([500]))
+
+    program = ar.inspect(model)
+    values = np.random.default_rng(0).normal(size=(4, 400, 500))
+    if spoil == "slow":
+        values[..., 321] = np.cumsum(values[..., 321], axis=1)
+    elif spoil == "apart":
+        values[0, :, 321] += 1
+    elif spoil == "tail":
+        values[:, ::40, 321] = 0.0
+        values[..., 321] *= np.repeat([1, 5, 1, 1, 5, 1, 1, 1], 50)
+    else:
+        values[2, 3, 321] = np.nan
+    stats = {"diverging": np.zeros((4, 400), bool)}
+    tree = tree_of(program, Draws({"z": values}, stats), observed={}, constant={})
+    few, all_ = efficiency(tree, most=20), efficiency(tree)
+    assert few.worst_ess == all_.worst_ess == "z[321]"
+    assert few.ess == all_.ess or np.isnan(few.ess)
+
+
 def test_only_latents_that_vary_count(program):
     sampling = draws_of(program)
     sampling.values["theta"][..., 0] = 1.0

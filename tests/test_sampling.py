@@ -1,5 +1,7 @@
 """Every kernel in every parameterization against exact answers; one compiled program."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +12,8 @@ from arviz_stats.base import array_stats
 from exact import eight_schools, gaussian
 
 import autoreparam as ar
-from autoreparam.errors import AutoreparamError
+from autoreparam.errors import AutoreparamError, SamplingWarning
+from autoreparam.learn.elbo import fit_elbo
 from autoreparam.mcmc import chains as chains_module
 from autoreparam.mcmc.chains import Chains
 from autoreparam.mcmc.hmc import Kernel, tuning_like
@@ -175,6 +178,13 @@ def test_init_values_are_where_chains_start():
         ({"chains": 2.5}, "chains: expected an integer"),
         ({"target_accept": 1.5}, "target_accept: expected a number between 0 and 1"),
         ({"num_steps": 0}, "num_steps: expected an integer >= 1"),
+        ({"parameterization": ["centered"]}, "parameterization: expected one of 'auto'"),
+        ({"target_accept": "high"}, "target_accept: expected a number"),
+        ({"seed": 2**70}, "seed: expected an integer below"),
+        ({"init": [1.0]}, "init: expected a dict"),
+        ({"init": {"mu": "one"}}, "init: site 'mu' expects numbers"),
+        ({"init": {"mu": np.nan}}, "init: site 'mu' of chain 0 is not finite"),
+        ({"draws": 10, "thin": 11}, r"thin: expected at most draws \(10\)"),
         ({"init": {"nu": 1.0}}, "init: 'nu' is no latent site"),
         ({"init": {"theta": np.ones(3)}}, r"init: site 'theta' expects shape \(4,\)"),
     ],
@@ -182,6 +192,30 @@ def test_init_values_are_where_chains_start():
 def test_a_bad_keyword_is_refused_in_words(keywords, message):
     with pytest.raises(AutoreparamError, match=message):
         ar.sample(groups, (Y,), progress=False, **keywords)
+
+
+@pytest.mark.parametrize(
+    "keywords", [{"var_names": ["nu"]}, {"coords": {"group": [1]}}, {"dims": {"nu": ["a"]}}]
+)
+def test_labels_that_do_not_fit_are_refused_before_anything_is_drawn(keywords, monkeypatch):
+    monkeypatch.setattr("autoreparam.session.Session.go", lambda *_: pytest.fail("it sampled"))
+    with pytest.raises(AutoreparamError, match=r"var_names|coords|dims"):
+        ar.sample(groups, (Y,), kernel="hmc", progress=False, **keywords)
+
+
+def test_a_count_may_be_an_integer_of_numpy():
+    tree = ar.sample(groups, (Y,), draws=np.int64(3), warmup=np.int32(2), kernel="hmc",
+                     progress=False)  # fmt: skip
+    assert tree["posterior"].sizes["draw"] == tree.attrs["draws"] == 3
+
+
+def test_a_fit_that_has_not_converged_is_warned_about(monkeypatch):
+    def impatient(*args, **keywords):
+        return replace(fit_elbo(*args, **keywords), converged=False)
+
+    monkeypatch.setattr("autoreparam.sampling.fit_elbo", impatient)
+    with pytest.warns(SamplingWarning, match="fit of the parameterization did not converge"):
+        ar.sample(groups, (Y,), parameterization="vip", draws=5, warmup=0, progress=False)
 
 
 def test_an_unknown_keyword_fails():
@@ -261,3 +295,15 @@ def test_a_session_can_reuse_programs_compiled_by_another(tmp_path):
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
+
+
+def test_a_number_of_steps_is_refused_by_nuts_and_makes_the_default_hmc():
+    with pytest.raises(AutoreparamError, match="num_steps: NUTS chooses its own"):
+        ar.sample(groups, (Y,), kernel="nuts", num_steps=5, progress=False)
+    tree = ar.sample(groups, (Y,), num_steps=5, draws=20, warmup=25, progress=False)
+    assert tree.attrs["kernel"] == "hmc"
+
+
+def test_a_warmup_too_short_to_learn_from_says_so():
+    with pytest.warns(SamplingWarning, match="too short to learn from"):
+        ar.sample(groups, (Y,), num_steps=5, draws=20, warmup=0, progress=False)

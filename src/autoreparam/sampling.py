@@ -32,7 +32,7 @@ from autoreparam.results.identity import candidates, identify, refuse_other
 from autoreparam.results.progress import Progress
 from autoreparam.results.scalars import load_libraries
 from autoreparam.results.storage import Store
-from autoreparam.session import Session, Settings
+from autoreparam.session import NOT_CONVERGED, Session, Settings
 
 if TYPE_CHECKING:
     import xarray
@@ -75,12 +75,15 @@ def sample(
     >>> tree = ar.sample(problem.model, problem.args, problem.kwargs)
     >>> ar.summary(tree)
     """
-    name = parameterization if isinstance(parameterization, str) else "given"
-    if name not in (*METHODS, "given"):
+    given = isinstance(parameterization, Parameterization)
+    if not given and parameterization not in METHODS:
         raise AutoreparamError(
             f"parameterization: expected one of {known(METHODS)} or a Parameterization; "
             f"found {parameterization!r}"
         )
+    if var_names is not None and not isinstance(var_names, str):
+        var_names = list(var_names)  # it is read twice
+    name = parameterization if isinstance(parameterization, str) else "given"
     settings = Settings(name, kernel, draws, warmup, chains, seed, num_steps, target_accept,
                         max_tree_depth, thin, save_warmup, save_working).checked()  # fmt: skip
     sites: Any = "auto" if isinstance(parameterization, str) else parameterization.sites
@@ -91,6 +94,7 @@ def sample(
     with Progress(progress) as bar, meanwhile(load_libraries):
         engine, notes = _prepare(program, settings, parameterization, init, bar)
         session = Session(settings, engine, notes, store)
+        session.check_labels(var_names, coords, dims)
         session.go(bar)
     return session.tree(var_names, coords, dims, log_likelihood)
 
@@ -127,6 +131,7 @@ def resume(
     session = Session(settings, _template(program, settings), [])
     session.reload(store)
     _refuse_other_density(session.engine)
+    session.check_labels(var_names, coords, dims)
     with Progress(progress) as bar:
         session.go(bar)
     return session.tree(var_names, coords, dims, log_likelihood)
@@ -202,7 +207,7 @@ def _prepare(
         lams, paid = [fit.parameterization], fit.gradients
         notes += [fit.note] if fit.note else []
         if not fit.converged:
-            notes.append("the variational fit had not converged when it ran out of steps")
+            notes.append(NOT_CONVERGED)
         rng = np.random.default_rng([settings.seed, 1])
         loc, scale = np.asarray(fit.loc), np.asarray(fit.scale)
         positions = loc + scale * rng.normal(size=(settings.chains, target.size))
@@ -245,7 +250,9 @@ def _template(
         tunings = [tuning_like(target)] * slots
         blank = np.zeros((settings.chains, target.size), program.dtype)
         states = State(blank, blank[:, 0], blank)
-    name = "nuts" if settings.kernel == "auto" else settings.kernel
+    name = settings.kernel
+    if name == "auto":
+        name = "nuts" if settings.num_steps is None else "hmc"
     keys = jax.random.split(jax.random.key(settings.seed), settings.chains)
     return Engine(
         Chains(Kernel(name, settings.max_tree_depth), target, keys),
@@ -294,6 +301,8 @@ def _start(
 def _initial_positions(target, settings, lam, init) -> np.ndarray:
     """Working positions of the given values; the rest is drawn as a start without values is."""
     program, names = target.program, {site.name for site in target.program.latents}
+    if not isinstance(init, Mapping):
+        raise ModelError(f"init: expected a dict of values by site; found {type(init).__name__}")
     rng = np.random.default_rng([settings.seed, 2])
     noise = rng.uniform(-2, 2, (settings.chains, target.size)).astype(program.dtype)
     origin = Parameterization({n: np.zeros_like(lam[n]) for n in lam.sites})
@@ -306,6 +315,8 @@ def _initial_positions(target, settings, lam, init) -> np.ndarray:
             if name not in names:
                 raise ModelError(f"init: '{name}' is no latent site; they are {known(names)}")
             value, shape = np.asarray(value), program[name].shape
+            if value.dtype.kind not in "fiub":
+                raise ModelError(f"init: site '{name}' expects numbers; found {value.dtype}")
             if value.shape not in (shape, (settings.chains, *shape)):
                 raise ModelError(
                     f"init: site '{name}' expects shape {shape}, or {(settings.chains, *shape)} "
@@ -313,6 +324,13 @@ def _initial_positions(target, settings, lam, init) -> np.ndarray:
                 )
             values[name] = value if value.shape == shape else value[chain]
         rows.append(np.asarray(from_sites(target, values, lam)))
+        working = target.unflatten(rows[-1])
+        for name in init:
+            if not np.isfinite(working[name]).all():
+                raise ModelError(
+                    f"init: site '{name}' of chain {chain} is not finite, or outside the support "
+                    f"of its distribution ({program[name].distribution}), or on its edge"
+                )
     return np.stack(rows)
 
 

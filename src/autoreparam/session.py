@@ -7,7 +7,8 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import xarray
 
 KERNELS = ("auto", "nuts", "hmc")
+NOT_CONVERGED = "the variational fit had not converged when it ran out of steps"
 ROWS = 1000  # draws mapped back to the model's own space per call
 
 
@@ -59,15 +61,30 @@ class Settings:
         least = {"draws": 1, "warmup": 0, "chains": 1, "thin": 1, "max_tree_depth": 1, "seed": 0}
         if self.num_steps is not None:
             least["num_steps"] = 1
+            if self.kernel == "nuts":
+                raise AutoreparamError(
+                    "num_steps: NUTS chooses its own number of steps. Leave it out, or use "
+                    "kernel='hmc'."
+                )
         for name, low in least.items():
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < low:
+            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < low:
                 raise AutoreparamError(f"{name}: expected an integer >= {low}; found {value!r}")
-        if not 0 < self.target_accept < 1:
+        if self.thin > self.draws:
+            raise AutoreparamError(
+                f"thin: expected at most draws ({self.draws}), or nothing is kept; "
+                f"found {self.thin}"
+            )
+        if self.seed >= 2**63:
+            raise AutoreparamError(f"seed: expected an integer below 2**63; found {self.seed}")
+        if not isinstance(self.target_accept, float | np.floating) or not (
+            0 < self.target_accept < 1
+        ):
             raise AutoreparamError(
                 f"target_accept: expected a number between 0 and 1; found {self.target_accept!r}"
             )
-        return self
+        integers: dict[str, Any] = {name: int(getattr(self, name)) for name in least}
+        return replace(self, **integers)
 
 
 @dataclass
@@ -82,6 +99,7 @@ class Session:
     seconds: float = 0.0
     _looked: float = 0.0
     _ess: float | None = None
+    lams: list[Parameterization] = field(default_factory=list)  # of each chunk of warm-up
     trails: dict[str, list[Trail]] = field(default_factory=lambda: {"warmup": [], "sampling": []})
 
     def reload(self, store: Store) -> None:
@@ -92,8 +110,13 @@ class Session:
             trail = _trail(arrays)
             self.trails[info["phase"]].append(trail)
             if info["phase"] == "warmup":
+                leaves, treedef = jax.tree.flatten(self.engine.lams[-1])
+                found = [arrays[f"lam/{i}"] for i in range(len(leaves))]
+                self.lams.append(jax.tree.unflatten(treedef, found))
                 window = [] if info["window_ends"] else [*window, trail]
         self.engine.restore(store.state, window)
+        drawn = self.engine.drawn - self.settings.warmup
+        self.settings = replace(self.settings, draws=max(self.settings.draws, drawn))
         self.notes = list(store.infos[-1]["notes"])
         self.store = store
 
@@ -114,9 +137,12 @@ class Session:
         engine, done, diverging = self.engine, 0, 0
         while engine.plan and engine.plan[0].phase == phase:
             step = engine.plan[0]
+            lam = engine.lams[-1]  # of this chunk; the end of a window may change it
             trail = engine.advance()
+            if phase == "warmup":
+                self.lams.append(lam)
             self.trails[phase].append(trail)
-            self._commit(step, trail)
+            self._commit(step, trail, lam)
             done += step.draws
             diverging += int(trail.info.diverging.sum())
             size = float(engine.tunings[-1].step_size)
@@ -131,16 +157,44 @@ class Session:
         self._ess = ess_of(np.concatenate([t.logdensity for t in self.trails["sampling"]], axis=1))
         return self._ess
 
-    def _commit(self, step: Step, trail: Trail) -> None:
+    def _commit(self, step: Step, trail: Trail, lam: Parameterization) -> None:
         if self.store is None:
             return
         arrays = {name: np.asarray(leaf) for name, leaf in _leaves(trail).items()}
+        if step.phase == "warmup":
+            arrays |= {f"lam/{i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(lam))}
         info = {"phase": step.phase, "window_ends": step.window_ends, "notes": self.notes}
         if step.window_ends and self.engine.learner is not None:
             info["reports"] = self.engine.reports
         self.store.commit(arrays, self.engine.snapshot(), info)
 
     # -- the tree -----------------------------------------------------------------------------
+
+    def check_labels(
+        self,
+        var_names: Iterable[str] | None,
+        coords: Mapping[str, Any] | None,
+        dims: Mapping[str, Any] | None,
+    ) -> None:
+        """Refuses names and labels that do not fit now, and not when the draws would be lost."""
+        if var_names is None and not coords and not dims:
+            return
+        engine = self.engine
+        target = engine.chains.target
+        blank = _by_rows(_map_back, target, engine.chains.blank().position, engine.lams[-1])
+        observed = jax.device_get(jax.jit(Target.observed)(target))
+        to_tree(
+            target.program,
+            Draws(blank[0], {}),
+            parameterizations=[_numpy(lam) for lam in engine.lams],
+            ledger={},
+            observed=observed,
+            constant=_constants(target.program, observed),
+            attrs={},
+            coords=coords,
+            dims=dims,
+            var_names=var_names,
+        )
 
     def tree(
         self,
@@ -155,17 +209,23 @@ class Session:
         used = len(engine.lams)
         sampling = self._draws("sampling", settings.thin)
         warmup = self._draws("warmup", 1) if settings.save_warmup or self.interrupted else None
-        attrs = {
+        attrs: dict[str, Any] = {
             **asdict(settings),
             "kernel": engine.chains.kernel.name,
             "interrupted": int(self.interrupted),
-            "notes": self.notes,
+            "fit_converged": int(NOT_CONVERGED not in self.notes),
             "sampling_time": self.seconds,
         }
         if engine.reports:
             attrs["learning"] = [json.dumps(report) for report in engine.reports]
             last = engine.reports[-1]["note"]
             self.notes += [f"λ was not learned in the last window: {last}"] if last else []
+        elif engine.learner is not None and not engine.plan:
+            self.notes.append(
+                "The warm-up was too short to learn from: every λ stayed at 0.5. Use a warmup of "
+                "100 or more, or choose a parameterization."
+            )
+        attrs["notes"] = self.notes
         observed = jax.device_get(jax.jit(Target.observed)(target))
         tree = to_tree(
             program,
@@ -181,6 +241,9 @@ class Session:
             var_names=var_names,
             log_likelihood=self._log_likelihood() if log_likelihood else None,
         )
+        for sentence in self.notes:
+            if sentence != NOT_CONVERGED:  # which the warnings say at length
+                warnings.warn(sentence, SamplingWarning, stacklevel=3)
         for sentence in warnings_for(tree):
             warnings.warn(sentence, SamplingWarning, stacklevel=3)
         return tree
@@ -192,7 +255,7 @@ class Session:
 
     def _draws(self, phase: str, thin: int) -> Draws:
         engine = self.engine
-        target, used = engine.chains.target, len(engine.lams)
+        used = len(engine.lams)
         trail = _joined(self.trails[phase], engine, thin)
         names = ["acceptance_rate", "diverging", "energy", "n_steps"]
         names += ["tree_depth"] if engine.chains.kernel.name == "nuts" else []
@@ -200,9 +263,22 @@ class Session:
         stats["step_size"] = trail.step_size[..., :used]
         if used == 1:
             stats = {name: value[..., 0] for name, value in stats.items()}
-        values, log_det = _by_rows(_map_back, target, trail.position, engine.lams[-1])
+        values, log_det = self._mapped_back(phase, trail)
         stats["lp"] = trail.logdensity - log_det
         return Draws(values, stats, trail.position if self.settings.save_working else None)
+
+    def _mapped_back(self, phase: str, trail: Trail) -> Any:
+        """Values and log determinants of the draws, each with the λ that it was drawn under."""
+        target, lam = self.engine.chains.target, self.engine.lams[-1]
+        if phase == "sampling" or not self.trails[phase]:
+            return _by_rows(_map_back, target, trail.position, lam)
+        lengths = [part.position.shape[1] for part in self.trails[phase]]
+        parts, begin = [], 0
+        for lam, run in groupby(zip(self.lams, lengths), key=lambda pair: pair[0]):
+            end = begin + sum(length for _, length in run)
+            parts.append(_by_rows(_map_back, target, trail.position[:, begin:end], lam))
+            begin = end
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
 
 
 # -- chunks as named arrays -------------------------------------------------------------------

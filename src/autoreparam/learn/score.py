@@ -60,13 +60,15 @@ def fit_score(
     lam: Parameterization,
     *,
     tied: bool = True,
-    most: int = MOST_DRAWS,
+    most: int | None = None,
 ) -> ScoreFit:
     """The best of a fitted λ, the present one, centered and non-centered, on held-out draws.
 
     `positions` and `scores`, of shape (n, dim), are in the coordinates of `lam`; `most` of them,
     evenly spread, are used.
     """
+    if most is None:  # fewer where each costs more
+        most = int(np.clip(1_000_000 // target.size, MOST_DRAWS // 4, MOST_DRAWS))
     finite = np.isfinite(positions).all(axis=1) & np.isfinite(scores).all(axis=1)
     positions, scores = positions[finite], scores[finite]
     if len(lam) == 0 or len(positions) < FEWEST_DRAWS:

@@ -127,7 +127,7 @@ def meanwhile(call: Callable[[], Any]) -> Iterator[None]:
     x64 = jnp.result_type(float) == jnp.float64
 
     def in_thread() -> None:
-        with suppress(Exception), jax.enable_x64(x64):
+        with suppress(BaseException), jax.enable_x64(x64):
             call()
 
     thread = Thread(target=in_thread, daemon=True)

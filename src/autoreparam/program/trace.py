@@ -78,6 +78,12 @@ def inspect(
             compare(table, found)
         found, digest = _with_parents(model, arguments, data, found)
     except VALUE_NEEDED as error:
+        for leaf in jax.tree.leaves((args, kwargs)):
+            if hasattr(leaf, "__array__") and not isinstance(leaf, np.ndarray | jax.Array):
+                raise ModelError(
+                    f"the model cannot compute with an argument of type {type(leaf).__name__}. "
+                    "Pass it as an array: numpy.asarray(...)."
+                ) from error
         raise ModelError(
             "the model's control flow depends on the value of a latent site, so it has no fixed "
             "set of sites. Use jnp.where or jax.lax.cond on the values instead of Python's `if`. "

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from autoreparam.errors import AutoreparamError, known
-from autoreparam.results.scalars import COLUMNS, Measured, measure
+from autoreparam.results.scalars import COLUMNS, Measured, measure, slowest
 from autoreparam.results.summary import Summary
 from autoreparam.results.tree import texts
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 R_HAT_LIMIT = 1.01
 ESS_PER_CHAIN = 100
 E_BFMI_LIMIT = 0.3
+MOST_MEASURED, LEAST_MEASURED = 300, 50  # scalars, for the warnings at the end of a run
+DRAWS_MEASURED = 1_200_000  # of all of them together: the time goes with the draws
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,18 @@ class Efficiency:
         return asdict(self)
 
 
-def efficiency(tree: xarray.DataTree) -> Efficiency:
-    """ESS per gradient and the other measures of a run, over its latent variables."""
+def efficiency(tree: xarray.DataTree, most: int | None = None) -> Efficiency:
+    """ESS per gradient and the other measures of a run, over its latent variables.
+
+    ArviZ takes milliseconds a scalar. With `most`, only so many are measured, those that a quick
+    look over all of them finds the worst.
+    """
     posterior = _group(tree, "posterior")
     latents = texts(tree.attrs.get("latents", list(posterior.data_vars)))
-    return _efficiency(tree, [measure(posterior[name]) for name in latents if name in posterior])
+    variables = [posterior[name] for name in latents if name in posterior]
+    if most is None or not variables:
+        return _efficiency(tree, [measure(variable) for variable in variables])
+    return _efficiency(tree, list(map(measure, variables, slowest(variables, most))))
 
 
 def summary(tree: xarray.DataTree, var_names: Iterable[str] | None = None) -> Summary:
@@ -82,7 +91,7 @@ def summary(tree: xarray.DataTree, var_names: Iterable[str] | None = None) -> Su
 
 def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list[str]:
     """What is wrong with a run and what to do, a sentence each; none if all is well."""
-    found = found or efficiency(tree)
+    found = found or efficiency(tree, most=_affordable(_group(tree, "posterior").sizes))
     attrs, said = tree.attrs, []
     transitions = found.chains * found.draws
     if attrs.get("interrupted", 0):
@@ -137,6 +146,11 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
             "longer warmup."
         )
     return said
+
+
+def _affordable(sizes: Mapping[Any, int]) -> int:
+    draws = sizes.get("chain", 0) * sizes.get("draw", 0)
+    return max(LEAST_MEASURED, min(MOST_MEASURED, DRAWS_MEASURED // max(draws, 1)))
 
 
 def _efficiency(tree: xarray.DataTree, measured: list[Measured]) -> Efficiency:

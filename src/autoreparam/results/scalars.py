@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -57,17 +58,19 @@ def ess_of(draws: np.ndarray) -> float | None:
     return float(array_stats.ess(draws, chain_axis=0, draw_axis=1))
 
 
-def measure(variable: xarray.DataArray) -> Measured:
-    """ArviZ's ESS and R-hat of every scalar of a variable that varies; NaN for the others."""
+def measure(variable: xarray.DataArray, only: np.ndarray | None = None) -> Measured:
+    """ArviZ's ESS and R-hat of every scalar of a variable that varies; NaN for the others.
+
+    `only`, of the length of the variable, says which scalars to look at.
+    """
     from arviz_base import rcParams
     from arviz_stats.base import array_stats
 
-    own = [dim for dim in variable.dims if dim not in ("chain", "draw")]
-    values = np.asarray(variable.transpose("chain", "draw", *own).values, dtype=float)
-    chains, draws = values.shape[:2]
-    labels = _scalar_names(variable, own)
-    count = len(labels)
-    scalars = np.moveaxis(values.reshape(chains, draws, count), 2, 0)
+    labels, values = _scalar_names(variable), _flat(variable)
+    if only is not None:
+        labels, values = [labels[i] for i in np.flatnonzero(only)], values[..., only]
+    chains, draws, count = values.shape
+    scalars = np.moveaxis(np.asarray(values, dtype=float), 2, 0)
     varies = np.zeros(count, dtype=bool)
     if scalars.size:
         # A NaN is not equal to anything, so that draws with one count as varying.
@@ -85,7 +88,53 @@ def measure(variable: xarray.DataArray) -> Measured:
     return Measured(labels, scalars, varies, bulk, tail, means, r_hat)
 
 
-def _scalar_names(variable: xarray.DataArray, own: list) -> list[str]:
+def slowest(variables: list[xarray.DataArray], most: int) -> list[np.ndarray]:
+    """Which scalars of each variable look the worst, `most` of them in all."""
+    slow = [_slowness(_flat(variable)) for variable in variables]
+    chosen = np.zeros(sum(map(len, slow)), dtype=bool)
+    chosen[np.argsort(-np.concatenate([np.empty(0), *slow]), kind="stable")[:most]] = True
+    return np.split(chosen, np.cumsum([len(part) for part in slow])[:-1])
+
+
+def _slowness(values: np.ndarray) -> np.ndarray:
+    """Variance of batch means over that of independent draws, for (chain, draw, scalar).
+
+    Large where ESS is small or where chains disagree, at a thousandth of the time of either. Draws
+    are squashed, so that heavy tails do not hide it; their sizes are looked at as well.
+    """
+    draws, count = values.shape[1:]
+    length = max(1, int(draws**0.5))
+    found, block = np.zeros(count), 64  # few enough to stay in a cache
+    for first in range(0, count if draws >= 4 else 0, block):
+        here = values[:, : draws - draws % length, first : first + block]
+        x = here.astype(float)
+        with np.errstate(all="ignore"):
+            x -= x.mean(axis=(0, 1))
+            x /= x.std(axis=(0, 1)) + np.abs(x)
+            ratio = np.maximum(_batch_ratio(x, length), _batch_ratio(np.abs(x), length))
+        # A scalar that stands still has no ratio and no ESS; one that is not finite is the worst.
+        still = (here == here[:1, :1]).all(axis=(0, 1))
+        found[first : first + block] = np.where(still, 0, np.nan_to_num(ratio, nan=np.inf))
+    return found
+
+
+def _batch_ratio(x: np.ndarray, length: int) -> np.ndarray:
+    means = x.reshape(len(x), -1, length, x.shape[2]).mean(axis=2)
+    return length * means.var(axis=(0, 1)) / x.var(axis=(0, 1))
+
+
+def _own(variable: xarray.DataArray) -> list:
+    return [dim for dim in variable.dims if dim not in ("chain", "draw")]
+
+
+def _flat(variable: xarray.DataArray) -> np.ndarray:
+    """The draws of a variable, of shape (chain, draw, scalar)."""
+    values = variable.transpose("chain", "draw", *_own(variable)).values
+    return values.reshape(*values.shape[:2], math.prod(values.shape[2:]))
+
+
+def _scalar_names(variable: xarray.DataArray) -> list[str]:
+    own = _own(variable)
     if not own:
         return [str(variable.name)]
     axes = [variable[dim].values.tolist() for dim in own]
