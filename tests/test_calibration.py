@@ -50,6 +50,7 @@ def sampler(kernel, method):
         "partial": [ar.Parameterization.constant(program, 0.3)],
         "interleaved": [ar.Parameterization.centered(program),
                         ar.Parameterization.noncentered(program)],
+        "three": [ar.Parameterization.constant(program, lam) for lam in (0.2, 1.0, 0.6)],
     }[method]  # fmt: skip
     tuning = tuning_like(target, step_size=0.45, num_steps=4.0, jitter=0.7)
     slots = jax.device_put(stack_slots(lams, [tuning] * len(lams)))
@@ -65,7 +66,7 @@ def sampler(kernel, method):
 
 
 @pytest.mark.parametrize("kernel", ["hmc", "nuts"])
-@pytest.mark.parametrize("method", ["centered", "noncentered", "partial", "interleaved"])
+@pytest.mark.parametrize("method", ["centered", "noncentered", "partial", "interleaved", "three"])
 def test_ranks_of_the_truth_among_posterior_draws_are_uniform(kernel, method):
     target, begin, transition, to_sites = sampler(kernel, method)
     draws, apart = 31, 6

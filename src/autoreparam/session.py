@@ -18,6 +18,7 @@ from autoreparam.errors import AutoreparamError, SamplingWarning, known
 from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.hmc import Info
+from autoreparam.mcmc.interleaved import slot_count
 from autoreparam.mcmc.warmup import Step
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
@@ -296,9 +297,8 @@ def _trail(arrays: Mapping[str, np.ndarray]) -> Trail:
 
 def _joined(trails: list[Trail], engine: Engine, thin: int) -> Trail:
     """All chunks of a phase in one, every `thin`-th draw of it."""
-    whole = jax.tree.map(
-        lambda *parts: np.concatenate(parts, axis=1), engine.chains.blank(), *trails
-    )
+    blank = engine.chains.blank(slot_count(engine.lams))
+    whole = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), blank, *trails)
     return jax.tree.map(lambda leaf: leaf[:, thin - 1 :: thin], whole)
 
 

@@ -91,11 +91,11 @@ class Chains:
         width = max(1, chains // (2 * cores())) if chains > 2 * cores() else 1
         return [slice(i, min(i + width, chains)) for i in range(0, chains, width)]
 
-    def blank(self) -> Trail:
+    def blank(self, slots: int = SLOTS) -> Trail:
         """What a chunk without draws leaves behind."""
         dtype, lead = self.target.program.dtype, (len(self.keys), 0)
         vector = np.zeros((*lead, self.target.size), dtype)
-        per_slot = np.zeros((*lead, SLOTS), dtype)
+        per_slot = np.zeros((*lead, slots), dtype)
         count, flag = per_slot.astype(np.int32), per_slot.astype(bool)
         info = Info(per_slot, flag, per_slot, count, count)
         return Trail(vector, vector, vector[..., 0], per_slot, info)

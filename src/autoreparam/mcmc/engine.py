@@ -12,7 +12,7 @@ import numpy as np
 from autoreparam.errors import CheckpointError
 from autoreparam.mcmc.chains import Chains, Trail
 from autoreparam.mcmc.hmc import State, Tuning
-from autoreparam.mcmc.interleaved import SLOTS, carry_state, stack_slots
+from autoreparam.mcmc.interleaved import carry_state, slot_count, stack_slots
 from autoreparam.mcmc.step_size import DUAL_AVERAGING, FIXED, begin
 from autoreparam.mcmc.warmup import Step, diagonal_metric, remaining
 from autoreparam.program.parameterization import Parameterization
@@ -125,7 +125,7 @@ class Engine:
     def _begin(self, rule: int) -> None:
         """Fresh adaptation for every chain, starting from the current step sizes."""
         sizes = [np.asarray(tuning.step_size) for tuning in self.tunings]
-        sizes += [sizes[-1]] * (SLOTS - len(sizes))
+        sizes += [sizes[-1]] * (slot_count(self.lams) - len(sizes))
         all_chains = np.tile(np.stack(sizes), (len(self.chains.keys), 1))
         self.adaptation = begin(all_chains, rule, self.target_accept)
 

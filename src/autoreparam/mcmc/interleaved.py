@@ -17,11 +17,11 @@ from autoreparam.mcmc.hmc import Info, Kernel, State, Tuning
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
-SLOTS = 2  # compiled in; how many are used is an argument
+SLOTS = 2  # at least so many are compiled in; how many are used is an argument
 
 
 class Slots(NamedTuple):
-    """λ and tuning of every slot, stacked along a leading axis of length SLOTS."""
+    """λ and tuning of every slot, stacked along a leading axis."""
 
     lam: Parameterization
     tuning: Tuning
@@ -34,10 +34,15 @@ class Slots(NamedTuple):
 
 def stack_slots(lams: list[Parameterization], tunings: list[Tuning]) -> Slots:
     """Slots from one or more parameterizations; unused places repeat the last."""
-    fill = SLOTS - len(lams)
+    fill = slot_count(lams) - len(lams)
     lam = stack(lams + [lams[-1]] * fill)
     tuning = stack(tunings + [tunings[-1]] * fill)
     return Slots(lam, tuning, np.asarray(len(lams), np.int32))
+
+
+def slot_count(lams: list[Parameterization]) -> int:
+    """Length of the slot axis for these parameterizations."""
+    return max(SLOTS, len(lams))
 
 
 def stack(trees: list[Any]) -> Any:
@@ -58,7 +63,7 @@ def draw(
 ) -> tuple[State, Info]:
     """One transition per used slot; the state comes and goes in the last slot's coordinates.
 
-    The infos are stacked along a leading axis of length SLOTS; those of unused slots are zero.
+    The infos are stacked along a leading slot axis; those of unused slots are zero.
     """
 
     def visit(index: Array, carried: tuple[State, Info]) -> tuple[State, Info]:
@@ -77,5 +82,5 @@ def draw(
         return state, infos
 
     blank = jax.eval_shape(kernel.step, key, target, state, *slots.at(0))[1]
-    infos = jax.tree.map(lambda leaf: jnp.zeros((SLOTS, *leaf.shape), leaf.dtype), blank)
+    infos = jax.tree.map(lambda leaf: jnp.zeros((len(step_sizes), *leaf.shape), leaf.dtype), blank)
     return jax.lax.fori_loop(0, slots.used, visit, (state, infos))
