@@ -23,6 +23,7 @@ from autoreparam.mcmc.chains import Chains, meanwhile
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.hmc import Kernel, State, Tuning, tuning_like
 from autoreparam.mcmc.start import find_start
+from autoreparam.mcmc.tuner import Tuner
 from autoreparam.mcmc.warmup import plan
 from autoreparam.program.diagnose import nonfinite
 from autoreparam.program.parameterization import Parameterization
@@ -215,8 +216,7 @@ def _prepare(
     else:
         lams = _fixed(program, settings.parameterization, parameterization)
     with meanwhile(_template(program, settings).compile):
-        states, size, gradients = _start(target, settings, lams, tuning, positions, init)
-    tuning = tuning._replace(step_size=np.asarray(size, program.dtype))
+        states, tuning, gradients = _start(target, settings, lams, tuning, positions, init)
     ledger = {"learning": paid, "warmup": gradients}
     engine = _template(program, settings, lams, [tuning] * len(lams), states, ledger)
     return engine, notes
@@ -252,17 +252,22 @@ def _template(
         states = State(blank, blank[:, 0], blank)
     name = settings.kernel
     if name == "auto":
-        name = "nuts" if settings.num_steps is None else "hmc"
+        name = "hmc"
     keys = jax.random.split(jax.random.key(settings.seed), settings.chains)
+    learner = fit_score if settings.parameterization == "auto" and program.candidates else None
     return Engine(
         Chains(Kernel(name, settings.max_tree_depth), target, keys),
         plan(settings.warmup, settings.draws),
-        lams,
-        tunings,
+        Tuner(
+            target,
+            lams,
+            tunings,
+            settings.target_accept,
+            num_steps=settings.num_steps,
+            learner=learner,
+            careful=settings.kernel == "auto",
+        ),
         states,
-        settings.target_accept,
-        num_steps=settings.num_steps,
-        learner=fit_score if settings.parameterization == "auto" and program.candidates else None,
         gradients=ledger or {},
     )
 
@@ -274,8 +279,8 @@ def _start(
     tuning: Tuning,
     positions: np.ndarray | None,
     init: Mapping[str, Any] | None,
-) -> tuple[State, float, int]:
-    """States of all chains, a first step size, and the gradients paid."""
+) -> tuple[State, Tuning, int]:
+    """States of all chains, their first tuning, and the gradients paid."""
     lam, program = lams[-1], target.program
     keys = jax.random.split(jax.random.key(settings.seed), settings.chains)
     given = positions is not None or init is not None
@@ -284,8 +289,8 @@ def _start(
     if positions is None:
         positions = np.zeros((settings.chains, target.size))
     begin = positions.astype(program.dtype)
-    accept = settings.target_accept
-    found = jax.device_get(find_start(target, keys, begin, given, lam, tuning, accept))
+    accept, rough = settings.target_accept, settings.parameterization != "vip"
+    found = jax.device_get(find_start(target, keys, begin, given, lam, tuning, accept, rough))
     if not found.found.all():
         chain = int(np.argmin(found.found))
         values = jax.device_get(jax.jit(Target.to_sites)(target, found.state.position[chain], lam))
@@ -294,8 +299,9 @@ def _start(
             f"chain {chain} found no start with a finite density and gradient. Give values with "
             "init={...}, or check the model's priors."
         )
-    size = float(np.exp(np.mean(np.log(found.step_size))))
-    return found.state, size, int(found.gradients.sum())
+    size = np.exp(np.mean(np.log(found.step_size))).astype(program.dtype)
+    tuning = tuning._replace(step_size=size, inverse_mass=found.metric)
+    return found.state, tuning, int(found.gradients.sum())
 
 
 def _initial_positions(target, settings, lam, init) -> np.ndarray:

@@ -107,7 +107,7 @@ class Session:
         """Takes up where the store ends."""
         window: list[Trail] = []
         for arrays, info in zip(store.read_chunks(), store.infos):
-            self.engine.reports = list(info.get("reports", self.engine.reports))
+            self.engine.tuner.reports = list(info.get("reports", self.engine.tuner.reports))
             trail = _trail(arrays)
             self.trails[info["phase"]].append(trail)
             if info["phase"] == "warmup":
@@ -165,8 +165,8 @@ class Session:
         if step.phase == "warmup":
             arrays |= {f"lam/{i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(lam))}
         info = {"phase": step.phase, "window_ends": step.window_ends, "notes": self.notes}
-        if step.window_ends and self.engine.learner is not None:
-            info["reports"] = self.engine.reports
+        if step.window_ends and self.engine.tuner.learner is not None:
+            info["reports"] = self.engine.tuner.reports
         self.store.commit(arrays, self.engine.snapshot(), info)
 
     # -- the tree -----------------------------------------------------------------------------
@@ -217,11 +217,11 @@ class Session:
             "fit_converged": int(NOT_CONVERGED not in self.notes),
             "sampling_time": self.seconds,
         }
-        if engine.reports:
-            attrs["learning"] = [json.dumps(report) for report in engine.reports]
-            last = engine.reports[-1]["note"]
+        if engine.tuner.reports:
+            attrs["learning"] = [json.dumps(report) for report in engine.tuner.reports]
+            last = engine.tuner.reports[-1]["note"]
             self.notes += [f"λ was not learned in the last window: {last}"] if last else []
-        elif engine.learner is not None and not engine.plan:
+        elif engine.tuner.learner is not None and not engine.plan:
             self.notes.append(
                 "The warm-up was too short to learn from: every λ stayed at 0.5. Use a warmup of "
                 "100 or more, or choose a parameterization."

@@ -11,6 +11,7 @@ import numpy as np
 from blackjax.mcmc import hmc, nuts
 from jax import Array
 
+from autoreparam.mcmc.metric import Metric
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
@@ -29,9 +30,10 @@ class Tuning(NamedTuple):
     """What a transition needs besides λ; arrays of fixed shape, so changing them is free."""
 
     step_size: Any
-    inverse_mass: Any  # diagonal, one entry a coordinate
-    num_steps: Any  # mean number of leapfrog steps; HMC only
-    jitter: Any  # 0: always `num_steps`; 1: uniform between none and twice as many
+    inverse_mass: Metric
+    num_steps: Any  # mean number of leapfrog steps, or the most where `length` is given; HMC only
+    length: Any  # mean length of a trajectory, in units of the metric; 0: see `num_steps`
+    jitter: Any  # 0: always the mean; 1: uniform between none and twice as many
 
 
 class Info(NamedTuple):
@@ -64,11 +66,11 @@ class Kernel:
         def logdensity(position: Array) -> Array:
             return target.logdensity(position, lam)
 
-        start = hmc.HMCState(*state)
+        start, metric = hmc.HMCState(*state), tuning.inverse_mass.build()
         if self.name == "nuts":
             transition = nuts.build_kernel(divergence_threshold=int(DIVERGENCE))
             end, info = transition(
-                key, start, logdensity, tuning.step_size, tuning.inverse_mass, self.max_tree_depth
+                key, start, logdensity, tuning.step_size, metric, self.max_tree_depth
             )
             depth = info.num_trajectory_expansions
         else:
@@ -76,7 +78,7 @@ class Kernel:
             steps = jittered(jitter_key, tuning)
             transition = hmc.build_kernel(divergence_threshold=DIVERGENCE)
             end, info = transition(
-                key, start, logdensity, tuning.step_size, tuning.inverse_mass, steps
+                key, start, logdensity, tuning.step_size, metric, steps
             )
             depth = jnp.zeros_like(steps)
         return State(*end), Info(
@@ -91,7 +93,9 @@ class Kernel:
 def jittered(key: Array, tuning: Tuning) -> Array:
     """A number of leapfrog steps, uniform within `jitter` of the mean, at least one."""
     spread = 1.0 + tuning.jitter * jax.random.uniform(key, minval=-1.0, maxval=1.0)
-    return jnp.maximum(jnp.round(tuning.num_steps * spread), 1).astype(jnp.int32)
+    fitting = jnp.minimum(tuning.length / tuning.step_size, tuning.num_steps)
+    mean = jnp.where(tuning.length > 0, fitting, tuning.num_steps)
+    return jnp.maximum(jnp.round(mean * spread), 1).astype(jnp.int32)
 
 
 def tuning_like(target: Target, **changes: Any) -> Tuning:
@@ -99,9 +103,11 @@ def tuning_like(target: Target, **changes: Any) -> Tuning:
     dtype = target.program.dtype
     neutral = Tuning(
         step_size=np.asarray(0.1, dtype),
-        inverse_mass=np.ones(target.size, dtype),
-        num_steps=np.asarray(10.0, dtype),
-        jitter=np.asarray(0.0, dtype),
+        inverse_mass=Metric.of(np.ones(target.size)),
+        num_steps=np.asarray(10.0),
+        length=np.asarray(0.0),
+        jitter=np.asarray(0.0),
     )
-    cast = {name: np.asarray(value, dtype) for name, value in changes.items()}
-    return neutral._replace(**cast)
+    if isinstance(changes.get("inverse_mass"), np.ndarray):
+        changes["inverse_mass"] = Metric.of(changes["inverse_mass"])
+    return jax.tree.map(lambda leaf: np.asarray(leaf, dtype), neutral._replace(**changes))

@@ -12,6 +12,7 @@ from blackjax.mcmc import hmc
 from jax import Array
 
 from autoreparam.mcmc.hmc import State, Tuning
+from autoreparam.mcmc.metric import Metric
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
@@ -26,6 +27,7 @@ class Start(NamedTuple):
     step_size: Any
     found: Any
     gradients: Any
+    metric: Metric  # of all chains
 
 
 @partial(jax.jit, static_argnames="search")
@@ -37,17 +39,19 @@ def find_start(
     lam: Parameterization,
     tuning: Tuning,
     target_accept: Array,
+    rough: Array,
     search: bool = True,
 ) -> Start:
     """Starts of all chains: at `positions` where `given`, else by random tries.
 
     A try draws the noise of each reparameterizable site, and every other unconstrained value,
-    uniformly from (-2, 2); it is the same point whatever λ is.
+    uniformly from (-2, 2); it is the same point whatever λ is. Where `rough`, the scores found give
+    a first metric.
     """
     value_and_score = jax.value_and_grad(target.logdensity)
     origin = jax.tree.map(jnp.ones_like, lam).map(lambda one: one * 0)
 
-    def one_chain(key: Array, position: Array) -> Start:
+    def one_chain(key: Array, position: Array) -> tuple[Array, State, Array]:
         def attempt(carried):
             tries, _, _ = carried
             noise = jax.random.uniform(
@@ -63,18 +67,29 @@ def find_start(
             return ~found & (tries < jnp.where(given, 1, TRIES))
 
         blank = State(position, jnp.zeros((), position.dtype), jnp.zeros_like(position))
-        tries, state, found = jax.lax.while_loop(more, attempt, (0, blank, jnp.array(False)))
-        if not search:
-            return Start(state, tuning.step_size, found, tries)
-        size = _first_step_size(key, target, state, lam, tuning, target_accept)
-        searched = 1 + jnp.abs(jnp.round(jnp.log2(size / FIRST_STEP))).astype(jnp.int32)
-        return Start(state, size, found, tries + searched)
+        return jax.lax.while_loop(more, attempt, (0, blank, jnp.array(False)))
 
-    return jax.vmap(one_chain)(keys, positions)
+    tries, state, found = jax.vmap(one_chain)(keys, positions)
+    if not search:
+        return Start(state, jnp.full(len(keys), tuning.step_size), found, tries, tuning.inverse_mass)
+    metric = tuning.inverse_mass
+    metric = metric._replace(diagonal=jnp.where(rough, _rough(state.score), metric.diagonal))
+    tuning = tuning._replace(inverse_mass=metric)
+    size = jax.vmap(_first_step_size, (0, None, 0, None, None, None))(
+        keys, target, state, lam, tuning, target_accept
+    )
+    searched = 1 + jnp.abs(jnp.round(jnp.log2(size / FIRST_STEP))).astype(jnp.int32)
+    return Start(state, size, found, tries + searched, metric)
+
+
+def _rough(scores: Array) -> Array:
+    """A first diagonal: at a distance of about 1 from the mode the score is 1 / variance."""
+    size = jnp.sqrt(jnp.mean(scores**2, axis=0))
+    return jnp.where(jnp.isfinite(size) & (size > 1), 1 / size, 1.0)
 
 
 def _first_step_size(key, target, state, lam, tuning, target_accept) -> Array:
-    kernel = hmc.build_kernel()
+    kernel, metric = hmc.build_kernel(), tuning.inverse_mass.build()
 
     def generator(step_size):
         def step(key, state):
@@ -83,7 +98,7 @@ def _first_step_size(key, target, state, lam, tuning, target_accept) -> Array:
                 state,
                 lambda position: target.logdensity(position, lam),
                 step_size,
-                tuning.inverse_mass,
+                metric,
                 1,
             )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import erfc, sqrt
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -11,6 +13,8 @@ from jax import Array
 
 FIXED, DUAL_AVERAGING, SIGN = 0, 1, 2
 SIGN_RATE = 0.02
+NEAR = 0.4  # of the log step size
+FEWEST_TRIES = 20
 
 
 class Adaptation(NamedTuple):
@@ -57,3 +61,24 @@ def adapt(state: Adaptation, acceptance: Array) -> Adaptation:
     average = update(state.average, acceptance)
     sign = state.log_step + SIGN_RATE * jnp.sign(acceptance - state.target)
     return state._replace(average=average, log_step=sign)
+
+
+def settled(tried: np.ndarray, acceptance: np.ndarray, guess: float, target: float) -> float:
+    """The step size with the target acceptance, from those tried near a guess and what they gave.
+
+    A leapfrog trajectory of step size ε is accepted with probability `erfc(k ε²)` for a Gaussian
+    of many dimensions; `k` makes the mean over the tries right. The guess where that cannot be told.
+    """
+    near = np.abs(np.log(tried / guess)) < NEAR
+    squares, rates = tried[near] ** 2, np.nan_to_num(acceptance[near])
+    if len(rates) < FEWEST_TRIES:
+        return guess
+    # A standard error less, since steps that are too long cost more than steps that are too short.
+    mean = np.clip(rates.mean() - rates.std() / np.sqrt(len(rates)), 0.05, 0.999)
+    low, high = -10 - 2 * np.log(guess), 5 - 2 * np.log(guess)
+    for _ in range(40):
+        log_k = (low + high) / 2
+        expected = sum(erfc(np.exp(log_k) * square) for square in squares) / len(squares)
+        low, high = (log_k, high) if expected > mean else (low, log_k)
+    depth = -NormalDist().inv_cdf(target / 2) / sqrt(2)  # erfc(depth) = target
+    return sqrt(depth / np.exp(log_k))

@@ -1,0 +1,195 @@
+"""The metric: a diagonal, with some directions stretched or shrunk where draws and scores ask for it.
+
+With `σ` the square roots of the diagonal, `U` orthonormal columns and `Λ` their stretches,
+
+    M⁻¹ = diag(σ) (I + U (Λ - I) Uᵀ) diag(σ)
+
+Where the dimension is small `U` can have as many columns, and the metric is dense.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from blackjax.mcmc import metrics
+
+MOST_DIRECTIONS = 64
+MOST_NUMBERS = 400_000  # of `U`; beyond it a product with `U` costs more than most models' gradients
+RIDGE = 30.0  # draws' worth of the diagonal that covariances are mixed with
+WORTH = 1.3  # stretches closer to 1 than this factor are left out
+FEWEST_DRAWS = 20
+MOST_DRAWS = 2000
+MOST_PRINCIPAL = 500  # beyond it only the strongest directions are looked at
+
+
+class Metric(NamedTuple):
+    """An inverse mass matrix; arrays of a fixed shape for a dimension."""
+
+    diagonal: Any  # σ²
+    directions: Any  # U, (dim, rank), orthonormal or zero columns
+    stretch: Any  # Λ, one per direction; 1: not used
+
+    @classmethod
+    def of(cls, diagonal: np.ndarray) -> Metric:
+        """The diagonal metric."""
+        diagonal = np.asarray(diagonal)
+        rank = most_directions(len(diagonal))
+        zeros = np.zeros((len(diagonal), rank), diagonal.dtype)
+        return cls(diagonal, zeros, np.ones(rank, diagonal.dtype))
+
+    @property
+    def rank(self) -> int:
+        """How many directions are used."""
+        return int(np.sum(np.asarray(self.stretch) != 1))
+
+    def whiten(self, position: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of positions and scores in the coordinates where this metric is the identity."""
+        scale = np.sqrt(self.diagonal)
+        x, s = position / scale, score * scale
+        root = np.sqrt(self.stretch)
+        x = x + (x @ self.directions) * (1 / root - 1) @ self.directions.T
+        s = s + (s @ self.directions) * (root - 1) @ self.directions.T
+        return x, s
+
+    def build(self) -> metrics.Metric:
+        """The metric as BlackJAX takes it; the directions cost nothing while none is used."""
+        plain = metrics.gaussian_euclidean(self.diagonal)
+        if self.stretch.shape[-1] == 0:
+            return plain
+        low_rank = metrics.gaussian_euclidean_low_rank(
+            jnp.sqrt(self.diagonal), self.directions, self.stretch
+        )
+        used = jnp.any(self.stretch != 1)
+
+        def either(name: str):
+            ways = (lambda *args: getattr(low_rank, name)(*args)), (lambda *args: getattr(plain, name)(*args))
+
+            def call(*args, **places):  # where it is evaluated does not matter
+                return jax.lax.cond(used, *ways, *args)
+
+            return call
+
+        return metrics.Metric(
+            either("sample_momentum"),
+            either("kinetic_energy"),
+            either("check_turning"),
+            low_rank.scale,
+        )
+
+
+def most_directions(size: int) -> int:
+    """Columns of `U` for a dimension."""
+    return min(size, MOST_DIRECTIONS, MOST_NUMBERS // max(size, 1))
+
+
+def diagonal_metric(position: np.ndarray, score: np.ndarray | None) -> np.ndarray:
+    """Diagonal of the inverse mass matrix from draws (and scores) of shape (n, dim).
+
+    With scores it is `sqrt(Var u / Var g)`, exact for a Gaussian whatever the number of draws
+    (the Fisher-divergence optimum); without, a variance shrunk towards small values as in Stan.
+    """
+    n = len(position)
+    variance = position.var(axis=0, ddof=1) if n > 1 else np.ones(position.shape[1])
+    if score is None:
+        shrunk = (n / (n + 5.0)) * variance + 1e-3 * (5.0 / (n + 5.0))
+        return _sound(shrunk, np.ones_like(variance))
+    spread = score.var(axis=0, ddof=1) if n > 1 else np.ones_like(variance)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return _sound(np.sqrt(variance / spread), np.ones_like(variance))
+
+
+def _sound(metric: np.ndarray, instead: np.ndarray) -> np.ndarray:
+    """The metric with entries that are not finite and positive replaced."""
+    info = np.finfo(metric.dtype)
+    usable = np.isfinite(metric) & (metric > info.tiny**0.5) & (metric < info.max**0.5)
+    return np.where(usable, metric, instead)
+
+
+def fit_metric(position: np.ndarray, score: np.ndarray) -> Metric:
+    """The metric for draws and scores of shape (n, dim).
+
+    In coordinates scaled by the best diagonal it is the geometric mean of the draws' covariance
+    and the inverse of the scores', the Fisher-divergence optimum, in the span of the strongest
+    directions of both (nutpie's recipe). It competes with the diagonal alone on every fourth draw,
+    to which neither was fitted.
+    """
+    diagonal = Metric.of(diagonal_metric(position, score))
+    if diagonal.stretch.size == 0 or len(position) < FEWEST_DRAWS:
+        return diagonal
+    take = np.linspace(0, len(position) - 1, min(len(position), MOST_DRAWS)).astype(int)
+    x, s = diagonal.whiten(position[take].astype(np.float64), score[take].astype(np.float64))
+    if not (np.isfinite(x).all() and np.isfinite(s).all()):
+        return diagonal
+    held = np.arange(len(x)) % 4 == 3
+    with suppress(np.linalg.LinAlgError):
+        trial = _stretched(diagonal, x[~held], s[~held])
+        before, after = (_divergence(m, x[held], s[held]) for m in (None, trial))
+        if trial.rank and after < before:
+            return _stretched(diagonal, x, s)
+    return diagonal
+
+
+def _stretched(diagonal: Metric, x: np.ndarray, s: np.ndarray) -> Metric:
+    rank = diagonal.stretch.size
+    x, s = x - x.mean(axis=0), s - s.mean(axis=0)
+    strongest = [np.linalg.svd(rows, full_matrices=False)[2][:rank] for rows in (x, s)]
+    span = np.linalg.qr(np.concatenate(strongest).T)[0]
+    eye, n = np.eye(span.shape[1]), len(x)
+    covariances = [
+        (rows.T @ rows + RIDGE * eye) / (n + RIDGE) for rows in (x @ span, s @ span)
+    ]
+    stretch, vectors = np.linalg.eigh(_mean_with_inverse(*covariances))
+    order = np.argsort(-np.abs(np.log(stretch)))[:rank]
+    order = order[np.abs(np.log(stretch[order])) > np.log(WORTH)]
+    metric = Metric(
+        diagonal.diagonal, np.zeros_like(diagonal.directions), np.ones_like(diagonal.stretch)
+    )
+    metric.directions[:, : len(order)] = span @ vectors[:, order]
+    metric.stretch[: len(order)] = stretch[order]
+    return metric
+
+
+def _mean_with_inverse(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The geometric mean of `a` and `b⁻¹`: the `m` with `m b m = a`."""
+    values, vectors = np.linalg.eigh(b)
+    root, back = ((vectors * values**power) @ vectors.T for power in (0.5, -0.5))
+    values, vectors = np.linalg.eigh(root @ a @ root)
+    return back @ ((vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T) @ back
+
+
+def _divergence(metric: Metric | None, x: np.ndarray, s: np.ndarray) -> float:
+    """Mean squared difference between draws and negative scores, whitened and centered."""
+    if metric is not None:
+        unit = metric._replace(diagonal=np.ones_like(metric.diagonal))
+        x, s = unit.whiten(x, s)
+    return float(np.mean(np.sum((x - x.mean(axis=0) + s - s.mean(axis=0)) ** 2, axis=1)))
+
+
+def spread(metric: Metric, position: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Scales that are left along the coordinates and the principal directions.
+
+    Directions come from one half of the draws and scales from the other, so that chance does not
+    look like correlation. The scale is that of the tails, `(E x⁴ / 3)^¼`, where they are heavy.
+    """
+    x, _ = metric.whiten(position.astype(np.float64), score.astype(np.float64))
+    size = x.shape[1]
+    if len(x) < FEWEST_DRAWS or not np.isfinite(x).all():
+        return np.ones(2 * size)
+    first, second = x[0::2], x[1::2]
+    rows = first - first.mean(axis=0)
+    directions = np.linalg.svd(rows, full_matrices=size < MOST_PRINCIPAL)[2]
+    second = second - second.mean(axis=0)
+    along = np.concatenate([second, second @ directions.T], axis=1)
+    scale = np.maximum(along.std(axis=0), np.mean(along**4 / 3, axis=0) ** 0.25)
+    return np.resize(scale, 2 * size)
+
+
+def fastest(metric: Metric, position: np.ndarray, score: np.ndarray) -> float:
+    """The highest frequency in these coordinates: it limits the step size."""
+    _, s = metric.whiten(position.astype(np.float64), score.astype(np.float64))
+    rows = s[np.linspace(0, len(s) - 1, min(len(s), 500)).astype(int)]
+    return float(np.linalg.norm(rows - rows.mean(axis=0), ord=2) / np.sqrt(len(rows)))
