@@ -18,8 +18,8 @@ from autoreparam.mcmc import chains as chains_module
 from autoreparam.mcmc.chains import Chains
 from autoreparam.mcmc.hmc import Kernel, tuning_like
 from autoreparam.mcmc.interleaved import stack_slots
+from autoreparam.mcmc.metric import diagonal_metric
 from autoreparam.mcmc.step_size import FIXED, begin
-from autoreparam.mcmc.warmup import diagonal_metric
 from autoreparam.program.target import Target
 
 METHODS = ["centered", "noncentered", "interleaved", "vip", "auto"]
@@ -267,6 +267,7 @@ def test_the_log_likelihood_is_there_on_request():
 def test_the_papers_own_tuning_reaches_its_acceptance():
     from autoreparam.mcmc.engine import Engine
     from autoreparam.mcmc.step_size import SIGN
+    from autoreparam.mcmc.tuner import Tuner
     from autoreparam.mcmc.warmup import Step
 
     target = Target(ar.inspect(groups, (Y,)))
@@ -276,8 +277,8 @@ def test_the_papers_own_tuning_reaches_its_acceptance():
         target, jax.random.normal(k, (target.size,)), lam))(keys))  # fmt: skip
     steps = [Step("warmup", 25, i == 19, True) for i in range(20)]
     steps += [Step("sampling", 25, False, False)] * 20
-    engine = Engine(Chains(Kernel("hmc"), target, keys), steps, [lam], [tuning_like(target)],
-                    states, 0.75, rule=SIGN, num_steps=4, metric="fixed")  # fmt: skip
+    tuner = Tuner(target, [lam], [tuning_like(target)], 0.75, SIGN, num_steps=4, metric="fixed")
+    engine = Engine(Chains(Kernel("hmc"), target, keys), steps, tuner, states)
     accepted = []
     while not engine.finished:
         phase, trail = engine.plan[0].phase, engine.advance()

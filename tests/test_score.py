@@ -82,12 +82,20 @@ def test_the_default_centers_what_is_known_and_not_what_is_unknown():
 
 def test_what_was_compared_and_chosen_is_in_the_tree():
     tree = ar.sample(groups, (Y, SPREAD), draws=20, progress=False)
-    windows = [json.loads(text) for text in tree.attrs["learning"]]
-    assert len(windows) == 4
-    for window in windows:
-        assert set(window["objectives"]) == {"fitted", "kept", "centered", "noncentered"}
-        assert window["chosen"] == min(window["objectives"], key=window["objectives"].get)
-        assert len(window["lam"]["theta"]) == 6
+    learning = tree["learning"].to_dataset()
+    windows = json.loads(learning.attrs["windows"])
+    assert len(windows) == learning.sizes["window"] == 5
+    for number, window in enumerate(windows):
+        objectives = {
+            name: float(learning[f"objective_{name}"][number])
+            for name in ("fitted", "kept", "centered", "noncentered")
+        }
+        assert window["chosen"] == min(objectives, key=objectives.get)
+    np.testing.assert_array_equal(
+        learning["lam_theta"][-1], tree["parameterization"]["theta"].values
+    )
+    assert json.loads(learning.attrs["sites"]) == ["theta"]
+    assert learning["inflation_after"] < learning["inflation_before"]
 
 
 def test_draws_of_warmup_are_mapped_back_with_the_lam_of_their_window(tmp_path):

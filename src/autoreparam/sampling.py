@@ -268,6 +268,7 @@ def _template(
             careful=settings.kernel == "auto",
         ),
         states,
+        free=settings.kernel == "auto" and settings.num_steps is None,
         gradients=ledger or {},
     )
 

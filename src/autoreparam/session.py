@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect as python_inspect
-import json
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +22,7 @@ from autoreparam.mcmc.warmup import Step
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 from autoreparam.results.diagnostics import warnings_for
+from autoreparam.results.learning import learning_dataset
 from autoreparam.results.progress import Progress
 from autoreparam.results.scalars import ess_of
 from autoreparam.results.storage import Store
@@ -31,7 +31,7 @@ from autoreparam.results.tree import Draws, to_tree
 if TYPE_CHECKING:
     import xarray
 
-KERNELS = ("auto", "nuts", "hmc")
+CHOICES = ("auto", "nuts", "hmc")
 NOT_CONVERGED = "the variational fit had not converged when it ran out of steps"
 ROWS = 1000  # draws mapped back to the model's own space per call
 
@@ -55,9 +55,9 @@ class Settings:
 
     def checked(self) -> Settings:
         """These settings, if they make sense; an error that names the keyword otherwise."""
-        if self.kernel not in KERNELS:
+        if self.kernel not in CHOICES:
             raise AutoreparamError(
-                f"kernel: expected one of {known(KERNELS)}; found {self.kernel!r}"
+                f"kernel: expected one of {known(CHOICES)}; found {self.kernel!r}"
             )
         least = {"draws": 1, "warmup": 0, "chains": 1, "thin": 1, "max_tree_depth": 1, "seed": 0}
         if self.num_steps is not None:
@@ -205,6 +205,8 @@ class Session:
         log_likelihood: bool,
     ) -> xarray.DataTree:
         """Everything drawn so far, in the ArviZ schema."""
+        from xarray import DataTree
+
         engine, settings = self.engine, self.settings
         target, program = engine.chains.target, engine.chains.target.program
         used = len(engine.lams)
@@ -218,7 +220,6 @@ class Session:
             "sampling_time": self.seconds,
         }
         if engine.tuner.reports:
-            attrs["learning"] = [json.dumps(report) for report in engine.tuner.reports]
             last = engine.tuner.reports[-1]["note"]
             self.notes += [f"λ was not learned in the last window: {last}"] if last else []
         elif engine.tuner.learner is not None and not engine.plan:
@@ -242,6 +243,8 @@ class Session:
             var_names=var_names,
             log_likelihood=self._log_likelihood() if log_likelihood else None,
         )
+        if engine.tuner.reports:
+            tree["learning"] = DataTree(learning_dataset(engine.tuner.reports))
         for sentence in self.notes:
             if sentence != NOT_CONVERGED:  # which the warnings say at length
                 warnings.warn(sentence, SamplingWarning, stacklevel=3)

@@ -11,7 +11,7 @@ left to correlations after the best diagonal metric.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ from autoreparam.program.target import Target
 STEPS = 100
 RATE = 0.1
 RIDGE = 5.0  # divided by the number of draws: it vanishes as they grow
-MOST_DRAWS = 256  # spread over the window; more cost time and teach little
+MOST_DRAWS = 512  # spread over the window; more cost time and teach little
 FEWEST_DRAWS = 16
 EDGE = 4.6  # logit at which λ is taken as 0.99; further out the objective is flat
 
@@ -43,6 +43,7 @@ class ScoreFit:
     objectives: dict[str, float]  # of everything that competed
     chosen: str
     note: str
+    inflation: dict[str, dict[str, float]]  # by "before" (as written) and "after", then by site
 
     def report(self) -> dict[str, Any]:
         """What was compared and chosen, as plain numbers and words."""
@@ -50,7 +51,13 @@ class ScoreFit:
             name: np.asarray(self.parameterization[name]).ravel().tolist()
             for name in self.parameterization.sites
         }
-        return {"chosen": self.chosen, "objectives": self.objectives, "note": self.note, "lam": lam}
+        return {
+            "chosen": self.chosen,
+            "objectives": self.objectives,
+            "note": self.note,
+            "lam": lam,
+            "inflation": self.inflation,
+        }
 
 
 def fit_score(
@@ -73,7 +80,7 @@ def fit_score(
     positions, scores = positions[finite], scores[finite]
     if len(lam) == 0 or len(positions) < FEWEST_DRAWS:
         note = f"too few draws ({len(positions)}) to learn from" if len(lam) else ""
-        return ScoreFit(lam, np.nan, {}, "kept", note)
+        return ScoreFit(lam, np.nan, {}, "kept", note, {})
     take = np.linspace(0, len(positions) - 1, most).astype(int)
     # Always the same shape, so that every window shares one compiled program.
     weights = np.zeros(most, positions.dtype)
@@ -87,15 +94,28 @@ def fit_score(
         "centered": lam.map(np.ones_like),
         "noncentered": lam.map(np.zeros_like),
     }
-    objectives = {
-        name: float(_objective(target, positions, scores, weights * held, lam, rival))
+    inflations = {
+        name: np.asarray(_inflation(target, positions, scores, weights * held, lam, rival))
         for name, rival in rivals.items()
     }
+    objectives = {name: float(found.sum()) for name, found in inflations.items()}
     usable = {name: value for name, value in objectives.items() if np.isfinite(value)}
     if not usable:
-        return ScoreFit(lam, np.nan, objectives, "kept", "no objective was finite")
+        return ScoreFit(lam, np.nan, objectives, "kept", "no objective was finite", {})
     chosen = min(usable, key=lambda name: usable[name])
-    return ScoreFit(rivals[chosen], usable[chosen], objectives, chosen, "")
+    by_site = {
+        when: _largest(target, inflations[which], lam.sites)
+        for when, which in (("before", "centered"), ("after", chosen))
+    }
+    return ScoreFit(rivals[chosen], usable[chosen], objectives, chosen, "", by_site)
+
+
+def _largest(target: Target, inflations: np.ndarray, sites: Iterable[str]) -> dict[str, float]:
+    """The largest variance inflation factor among each site's coordinates."""
+    latents = target.program.latents
+    parts = np.split(inflations, np.cumsum([site.size for site in latents])[:-1])
+    found = {site.name: part for site, part in zip(latents, parts)}
+    return {name: float(np.exp(2 * np.max(found[name]))) for name in sites}
 
 
 def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameterization) -> Fit:
@@ -122,11 +142,6 @@ def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameteriz
     )
 
 
-@jax.jit
-def _objective(target, positions, scores, weights, lam, new) -> Array:
-    return jnp.sum(inflation(target, positions, scores, weights, lam, new))
-
-
 def inflation(
     target: Target,
     positions: Array,
@@ -138,6 +153,9 @@ def inflation(
     """`½ log(Var ũ_i · Var g̃_i)` of each coordinate under `new`, for weighted draws."""
     moved, carried, _ = jax.vmap(target.carry, (0, 0, None, None))(positions, scores, lam, new)
     return 0.5 * (_log_variance(moved, weights) + _log_variance(carried, weights))
+
+
+_inflation = jax.jit(inflation)
 
 
 def _log_variance(x: Array, weights: Array) -> Array:

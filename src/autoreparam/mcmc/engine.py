@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -17,6 +17,8 @@ from autoreparam.mcmc.tuner import Tuner
 from autoreparam.mcmc.warmup import Step, remaining
 from autoreparam.program.parameterization import Parameterization
 
+KERNELS = ("hmc", "nuts")
+
 
 @dataclass
 class Engine:
@@ -26,6 +28,7 @@ class Engine:
     plan: list[Step]  # what is left to do
     tuner: Tuner
     states: State
+    free: bool = False  # whether the run may change from HMC to NUTS
     adaptation: Any = None  # an Adaptation with a leading chain axis
     drawn: int = 0  # draws, numbered from the start of warm-up
     gradients: dict[str, int] = field(default_factory=dict)
@@ -74,9 +77,16 @@ class Engine:
     def _retune(self, last: bool) -> None:
         self.states = self.tuner.retune(self.window, self.states, self.adaptation, last)
         self.window = []
+        if self.free and self.plan and self.plan[0].last_window and self.tuner.long:
+            self._use("nuts")
         self._begin()
         left = sum(step.draws for step in self.plan) if self._phase() == "sampling" else 0
-        self.tuner.choose_lengths(self.drawn, sum(self.gradients.values()), left * len(self.chains.keys))
+        self.tuner.choose_lengths(
+            self.drawn, sum(self.gradients.values()), left * len(self.chains.keys)
+        )
+
+    def _use(self, kernel: str) -> None:
+        self.chains = replace(self.chains, kernel=replace(self.chains.kernel, name=kernel))
 
     def _begin(self) -> None:
         """Fresh adaptation for every chain, starting from the current step sizes."""
@@ -96,12 +106,13 @@ class Engine:
     def snapshot(self) -> dict[str, np.ndarray]:
         """Everything that the rest of the run depends on, as named arrays."""
         counts = {f"gradients/{name}": np.asarray(n) for name, n in self.gradients.items()}
-        counts |= {"drawn": np.asarray(self.drawn)}
+        counts |= {"drawn": np.asarray(self.drawn), "kernel": np.asarray(self._kernel_number())}
         return {**_named(self._moving()), **counts}
 
     def restore(self, arrays: dict[str, np.ndarray], window: list[Trail]) -> None:
         """Continues from a snapshot; `window` holds the chunks since the last retuning."""
         self.drawn = int(arrays["drawn"])
+        self._use(KERNELS[int(arrays["kernel"])])
         self.plan = remaining(self.plan, self.drawn)
         self.gradients = {name: int(arrays[f"gradients/{name}"]) for name in self.gradients}
         names = _named(self._moving())
@@ -117,6 +128,9 @@ class Engine:
         self.tuner.spreads, accept = rest
         self.tuner.target_accept = float(accept)
         self.window = window
+
+    def _kernel_number(self) -> int:
+        return KERNELS.index(self.chains.kernel.name)
 
     def _moving(self) -> tuple[Any, ...]:
         tuner = self.tuner

@@ -77,9 +77,7 @@ class Kernel:
             key, jitter_key = jax.random.split(key)
             steps = jittered(jitter_key, tuning)
             transition = hmc.build_kernel(divergence_threshold=DIVERGENCE)
-            end, info = transition(
-                key, start, logdensity, tuning.step_size, metric, steps
-            )
+            end, info = transition(key, start, logdensity, tuning.step_size, metric, steps)
             depth = jnp.zeros_like(steps)
         return State(*end), Info(
             acceptance_rate=info.acceptance_rate,

@@ -1,4 +1,4 @@
-"""The metric: a diagonal, with some directions stretched or shrunk where draws and scores ask for it.
+"""The metric: a diagonal, with directions stretched or shrunk where draws and scores ask for it.
 
 With `σ` the square roots of the diagonal, `U` orthonormal columns and `Λ` their stretches,
 
@@ -18,11 +18,14 @@ import numpy as np
 from blackjax.mcmc import metrics
 
 MOST_DIRECTIONS = 64
-MOST_NUMBERS = 400_000  # of `U`; beyond it a product with `U` costs more than most models' gradients
+MOST_NUMBERS = (
+    400_000  # of `U`; beyond it a product with `U` costs more than most models' gradients
+)
 RIDGE = 30.0  # draws' worth of the diagonal that covariances are mixed with
 WORTH = 1.3  # stretches closer to 1 than this factor are left out
 FEWEST_DRAWS = 20
 MOST_DRAWS = 2000
+MOST_UNEVEN = 0.6
 MOST_PRINCIPAL = 500  # beyond it only the strongest directions are looked at
 
 
@@ -66,7 +69,10 @@ class Metric(NamedTuple):
         used = jnp.any(self.stretch != 1)
 
         def either(name: str):
-            ways = (lambda *args: getattr(low_rank, name)(*args)), (lambda *args: getattr(plain, name)(*args))
+            ways = (
+                (lambda *args: getattr(low_rank, name)(*args)),
+                (lambda *args: getattr(plain, name)(*args)),
+            )
 
             def call(*args, **places):  # where it is evaluated does not matter
                 return jax.lax.cond(used, *ways, *args)
@@ -139,9 +145,7 @@ def _stretched(diagonal: Metric, x: np.ndarray, s: np.ndarray) -> Metric:
     strongest = [np.linalg.svd(rows, full_matrices=False)[2][:rank] for rows in (x, s)]
     span = np.linalg.qr(np.concatenate(strongest).T)[0]
     eye, n = np.eye(span.shape[1]), len(x)
-    covariances = [
-        (rows.T @ rows + RIDGE * eye) / (n + RIDGE) for rows in (x @ span, s @ span)
-    ]
+    covariances = [(rows.T @ rows + RIDGE * eye) / (n + RIDGE) for rows in (x @ span, s @ span)]
     stretch, vectors = np.linalg.eigh(_mean_with_inverse(*covariances))
     order = np.argsort(-np.abs(np.log(stretch)))[:rank]
     order = order[np.abs(np.log(stretch[order])) > np.log(WORTH)]
@@ -173,19 +177,22 @@ def spread(metric: Metric, position: np.ndarray, score: np.ndarray) -> np.ndarra
     """Scales that are left along the coordinates and the principal directions.
 
     Directions come from one half of the draws and scales from the other, so that chance does not
-    look like correlation. The scale is that of the tails, `(E x⁴ / 3)^¼`, where they are heavy.
+    look like correlation. A Gaussian has scores that undo the draws, `x / σ² + s = 0`; what is left
+    of them tells how much slower than on average a direction can be.
     """
-    x, _ = metric.whiten(position.astype(np.float64), score.astype(np.float64))
+    x, s = metric.whiten(position.astype(np.float64), score.astype(np.float64))
     size = x.shape[1]
-    if len(x) < FEWEST_DRAWS or not np.isfinite(x).all():
+    if len(x) < FEWEST_DRAWS or not (np.isfinite(x).all() and np.isfinite(s).all()):
         return np.ones(2 * size)
-    first, second = x[0::2], x[1::2]
-    rows = first - first.mean(axis=0)
+    rows = x[0::2] - x[0::2].mean(axis=0)
     directions = np.linalg.svd(rows, full_matrices=size < MOST_PRINCIPAL)[2]
-    second = second - second.mean(axis=0)
-    along = np.concatenate([second, second @ directions.T], axis=1)
-    scale = np.maximum(along.std(axis=0), np.mean(along**4 / 3, axis=0) ** 0.25)
-    return np.resize(scale, 2 * size)
+    x, s = (rows[1::2] - rows[1::2].mean(axis=0) for rows in (x, s))
+    x, s = (np.concatenate([rows, rows @ directions.T], axis=1) for rows in (x, s))
+    scale, slope = x.std(axis=0), np.mean(x * s, axis=0) / np.mean(x**2, axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        uneven = np.std(s - slope * x, axis=0) / np.std(s, axis=0)
+    slower = 1 / np.sqrt(1 - np.minimum(np.nan_to_num(uneven), MOST_UNEVEN))
+    return np.resize(scale * slower, 2 * size)
 
 
 def fastest(metric: Metric, position: np.ndarray, score: np.ndarray) -> float:

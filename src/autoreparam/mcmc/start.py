@@ -67,11 +67,13 @@ def find_start(
             return ~found & (tries < jnp.where(given, 1, TRIES))
 
         blank = State(position, jnp.zeros((), position.dtype), jnp.zeros_like(position))
-        return jax.lax.while_loop(more, attempt, (0, blank, jnp.array(False)))
+        return jax.lax.while_loop(more, attempt, (jnp.array(0), blank, jnp.array(False)))
 
     tries, state, found = jax.vmap(one_chain)(keys, positions)
     if not search:
-        return Start(state, jnp.full(len(keys), tuning.step_size), found, tries, tuning.inverse_mass)
+        return Start(
+            state, jnp.full(len(keys), tuning.step_size), found, tries, tuning.inverse_mass
+        )
     metric = tuning.inverse_mass
     metric = metric._replace(diagonal=jnp.where(rough, _rough(state.score), metric.diagonal))
     tuning = tuning._replace(inverse_mass=metric)

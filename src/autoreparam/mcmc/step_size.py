@@ -67,7 +67,7 @@ def settled(tried: np.ndarray, acceptance: np.ndarray, guess: float, target: flo
     """The step size with the target acceptance, from those tried near a guess and what they gave.
 
     A leapfrog trajectory of step size ε is accepted with probability `erfc(k ε²)` for a Gaussian
-    of many dimensions; `k` makes the mean over the tries right. The guess where that cannot be told.
+    of many dimensions; `k` makes the mean over the tries right. Too few tries: the guess.
     """
     near = np.abs(np.log(tried / guess)) < NEAR
     squares, rates = tried[near] ** 2, np.nan_to_num(acceptance[near])

@@ -1,4 +1,4 @@
-"""What warm-up tunes, window by window and from all chains together: λ, metric, step size, length."""
+"""What warm-up tunes, window by window, from all chains: λ, metric, step size and length."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from autoreparam.program.target import Target
 
 FIRST_LENGTH = 1.2  # mean length of a jittered trajectory before anything is known
 FIRST_STEPS = 16  # and the most steps that it may take
+MOST_STEPS = 100  # for the slowest direction; where it takes more, NUTS does better
 SETTLING = 0.3  # of a window, in which chains move to where its tuning leads them
 TRUSTED = 25  # draws of a window whose divergences mean something
 DIVERGENT = 0.005  # share of divergent draws at which smaller steps are called for
@@ -84,6 +85,14 @@ class Tuner:
                 steps, length = FIRST_STEPS * max(1, drawn / 20), mean * size
             self.tunings[i] = self._with(tuning, num_steps=steps, length=length, jitter=jitter)
 
+    @property
+    def long(self) -> bool:
+        """Whether trajectories long enough for the slowest direction are too long to be fixed."""
+        return any(
+            spread.max() > MOST_STEPS * float(tuning.step_size)
+            for spread, tuning in zip(self.spreads, self.tunings)
+        )
+
     def begin_lengths(self) -> None:
         """Trajectories for the first window."""
         for i, tuning in enumerate(self.tunings):
@@ -95,9 +104,7 @@ class Tuner:
 
     def _with(self, tuning: Tuning, **changes: Any) -> Tuning:
         dtype = self.target.program.dtype
-        return tuning._replace(
-            **jax.tree.map(lambda leaf: np.asarray(leaf, dtype), changes)
-        )
+        return tuning._replace(**jax.tree.map(lambda leaf: np.asarray(leaf, dtype), changes))
 
     def _step_sizes(self, late: _Late, adaptation: Adaptation, last: bool) -> np.ndarray:
         """A step size per slot."""

@@ -1,0 +1,43 @@
+"""What learning λ in warm-up saw and chose, window by window."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def learning_dataset(reports: Sequence[dict[str, Any]]) -> xarray.Dataset:
+    """The reports of a run's windows.
+
+    `objective_*` are the held-out objectives of everything that competed, the last `lam_*` are what
+    the run went on with, `inflation_before` and `inflation_after` the largest variance inflation of
+    a site as the model is written and as it was sampled, judged in the last window that told.
+    """
+    from xarray import Dataset
+
+    rivals = sorted({name for report in reports for name in report["objectives"]})
+    data: dict[str, Any] = {
+        f"objective_{name}": ("window", [r["objectives"].get(name, np.nan) for r in reports])
+        for name in rivals
+    }
+    for site in reports[-1]["lam"]:
+        data[f"lam_{site.replace('/', '.')}"] = (
+            ("window", f"lam_{site.replace('/', '.')}_element"),
+            np.array([report["lam"][site] for report in reports]),
+        )
+    told = [report["inflation"] for report in reports if report["inflation"]]
+    attrs: dict[str, Any] = {
+        "windows": json.dumps([{k: r[k] for k in ("chosen", "note")} for r in reports])
+    }
+    if told:
+        sites = list(told[-1]["before"])
+        attrs["sites"] = json.dumps(sites)
+        for when, found in told[-1].items():
+            data[f"inflation_{when}"] = ("site", [found[site] for site in sites])
+    return Dataset(data, attrs=attrs)

@@ -1,0 +1,169 @@
+"""Metric, step size and trajectory length against Gaussians, where what they should be is known."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import autoreparam as ar
+from autoreparam.mcmc.hmc import Kernel, tuning_like
+from autoreparam.mcmc.metric import Metric, diagonal_metric, fit_metric, most_directions, spread
+from autoreparam.mcmc.step_size import settled
+from autoreparam.mcmc.trajectory import best_length
+from autoreparam.mcmc.warmup import plan
+from autoreparam.program.target import Target
+
+
+def gaussian(size, seed=0, strong=3, factor=30.0):
+    """A covariance with a few strong directions, draws from it and their scores."""
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.normal(size=(size, size)))[0]
+    values = np.ones(size)
+    values[:strong] = factor
+    scale = np.exp(rng.normal(size=size))
+    covariance = scale[:, None] * ((basis * values) @ basis.T) * scale
+    draws = rng.multivariate_normal(np.zeros(size), covariance, size=600)
+    return covariance, draws, -np.linalg.solve(covariance, draws.T).T
+
+
+def dense(metric):
+    scale = np.sqrt(metric.diagonal)
+    inner = np.eye(len(scale)) + (metric.directions * (metric.stretch - 1)) @ metric.directions.T
+    return scale[:, None] * inner * scale
+
+
+def condition(metric, covariance):
+    whitened = np.linalg.eigvals(np.linalg.solve(dense(metric), covariance)).real
+    return whitened.max() / whitened.min()
+
+
+@pytest.mark.parametrize("size", [4, 30, 100])
+def test_the_metric_finds_the_strong_directions_of_a_gaussian(size):
+    covariance, draws, scores = gaussian(size)
+    diagonal = Metric.of(diagonal_metric(draws, scores))
+    metric = fit_metric(draws, scores)
+    assert 0 < metric.rank <= most_directions(size)
+    assert condition(diagonal, covariance) > 8
+    assert condition(metric, covariance) < 2.5
+    x, s = metric.whiten(draws, scores)
+    np.testing.assert_allclose(np.sum(x * s, axis=1), np.sum(draws * scores, axis=1))
+
+
+def test_the_metric_stays_diagonal_where_nothing_more_is_to_be_had():
+    rng = np.random.default_rng(1)
+    draws = rng.normal(size=(200, 40)) * np.arange(1, 41)
+    metric = fit_metric(draws, -draws / np.arange(1, 41) ** 2)
+    assert metric.rank == 0
+    np.testing.assert_allclose(metric.diagonal, np.arange(1, 41) ** 2)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
+def test_the_metric_is_sound_whatever_it_is_given(bad):
+    draws, scores = np.random.default_rng(0).normal(size=(2, 60, 5))
+    scores[3, 2] = bad
+    with np.errstate(all="ignore"):
+        metric = fit_metric(draws, scores)
+    assert np.isfinite(metric.diagonal).all()
+    assert (metric.diagonal > 0).all()
+
+
+def test_large_problems_have_fewer_directions_and_huge_ones_none():
+    assert most_directions(10) == 10
+    assert most_directions(1000) == 64
+    assert most_directions(100_000) == 4
+    assert most_directions(1_000_000) == 0
+
+
+@pytest.mark.parametrize("kernel", ["hmc", "nuts"])
+def test_a_stretched_metric_leaves_the_posterior_as_it_is(kernel):
+    """Draws with a metric of the wrong shape still have the exact moments."""
+    covariance = np.array([[1.0, 0.8], [0.8, 2.0]])
+
+    def model():
+        numpyro.sample("x", dist.MultivariateNormal(jnp.zeros(2), covariance))
+
+    target = Target(ar.inspect(model))
+    lam = ar.Parameterization.centered(target.program)
+    turned = np.array([[0.6, -0.8], [0.8, 0.6]])
+    metric = Metric(np.array([1.0, 3.0]), turned, np.array([4.0, 0.5]))
+    tuning = tuning_like(target, inverse_mass=metric, step_size=0.3, num_steps=5.0, jitter=1.0)
+    move = Kernel(kernel)
+
+    def chain(key):
+        first = move.init(target, jnp.zeros(2, target.program.dtype), lam)
+
+        def step(state, key):
+            state, _ = move.step(key, target, state, lam, tuning)
+            return state, state.position
+
+        return jax.lax.scan(step, first, jax.random.split(key, 1500))[1][100:]
+
+    draws = jax.jit(jax.vmap(chain))(jax.random.split(jax.random.key(0), 8))
+    np.testing.assert_allclose(np.cov(np.asarray(draws).reshape(-1, 2).T), covariance, atol=0.2)
+
+
+def test_scales_that_are_left_are_those_of_the_whitened_gaussian():
+    covariance, draws, scores = gaussian(10)
+    found = spread(Metric.of(np.diag(covariance)), draws, scores)
+    scale = np.sqrt(np.diag(covariance))
+    exact = np.sqrt(np.linalg.eigvalsh(covariance / np.outer(scale, scale)))
+    np.testing.assert_allclose(found.max(), exact.max(), rtol=0.25)
+    assert len(found) == 20
+
+
+def test_the_step_size_is_found_from_what_was_accepted():
+    from scipy.special import erfc
+
+    rng = np.random.default_rng(0)
+    tried = 0.5 * np.exp(rng.uniform(-0.3, 0.3, size=(4, 4000)))
+    accepted = np.clip(erfc(0.8 * tried**2) + 0.1 * rng.normal(size=tried.shape), 0, 1)
+    found = settled(tried, accepted, 0.5, 0.8)
+    assert abs(erfc(0.8 * found**2) - 0.8) < 0.02
+    assert settled(tried[:, :2], accepted[:, :2], 0.5, 0.8) == 0.5
+
+
+def test_trajectories_are_a_quarter_turn_of_a_round_posterior_and_longer_of_others():
+    steps, jitter = best_length(np.ones(5), 0.1, 0.8)
+    assert 1.0 < steps * 0.1 < 2.0
+    assert jitter < 1
+    longer, wider = best_length(np.array([0.3, 1.0, 3.0]), 0.1, 0.8)
+    assert longer > 1.5 * steps
+    assert wider > jitter
+    # What was spent before the first draw speaks for better draws.
+    assert best_length(np.ones(5), 0.1, 0.8, paid=100_000, draws=4000)[0] >= steps
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 9, 10, 50, 137, 500, 2000])
+def test_windows_add_up_and_the_last_are_for_the_step_size(warmup):
+    steps = [step for step in plan(warmup, 10) if step.phase == "warmup"]
+    assert sum(step.draws for step in steps) == warmup
+    if warmup >= 50:
+        assert steps[-1].last_window
+        assert not steps[0].last_window
+
+
+def funnel_group(y):
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+    with numpyro.plate("n", 4):
+        theta = numpyro.sample("theta", dist.Normal(0, tau))
+        numpyro.sample("y", dist.Normal(theta, 1), obs=y)
+
+
+def test_the_kernel_is_hmc_of_its_own_length_unless_it_would_be_too_long(monkeypatch, tmp_path):
+    import autoreparam.mcmc.tuner as tuner
+
+    y = np.array([0.1, -0.3, 0.2, 0.8])
+    keywords = {"draws": 30, "warmup": 100, "chains": 2, "progress": False}
+    tree = ar.sample(funnel_group, (y,), **keywords)
+    assert tree.attrs["kernel"] == "hmc"
+    monkeypatch.setattr(tuner, "MOST_STEPS", 0.1)
+    tree = ar.sample(funnel_group, (y,), **keywords)
+    assert tree.attrs["kernel"] == "nuts"
+    assert "tree_depth" in tree["sample_stats"]
+    run = tmp_path / "run"
+    ar.sample(funnel_group, (y,), **{**keywords, "draws": 5, "checkpoint": run})
+    resumed = ar.resume(run, funnel_group, (y,), draws=30, progress=False)
+    assert resumed.attrs["kernel"] == "nuts"
+    np.testing.assert_array_equal(resumed["posterior"]["tau"], tree["posterior"]["tau"])
