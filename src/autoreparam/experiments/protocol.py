@@ -141,17 +141,17 @@ class Run:
 def measure(problem: Problem, job: Job, drawn: Drawn, lane: Lane, learning: int) -> dict[str, Any]:
     """A cell: ESS per 1000 gradients of sampling and in total, over chains, and how it went."""
     draws = values(problem.target, drawn.positions, lane.lams[0])
-    each = np.asarray(ess_of_each_chain(draws))  # (variable, chain)
-    smallest = each.min(axis=0)
+    each = jax.tree.map(np.asarray, ess_of_each_chain(draws))
+    smallest = each.geyer.min(axis=0)  # over variables, of each chain
     sampling = job.draws * job.slots * job.num_steps
     ess, error = mean_and_error(1000 * smallest / sampling)
-    chains = len(smallest)
-    everything = chains * job.leapfrogs + learning
+    everything = len(smallest) * job.leapfrogs + learning
     return {
-        "ess": _short(ess),  # per 1000 gradients of sampling: the paper's
+        "ess": _short(ess),  # per 1000 gradients of sampling
         "error": _short(error),
+        "truncated": _short(1000 * each.truncated.min(axis=0).mean() / sampling),
         "total": _short(1000 * smallest.sum() / everything),
-        "slowest": problem.labels[int(each.mean(axis=1).argmin())],
+        "slowest": problem.labels[int(each.geyer.mean(axis=1).argmin())],
         "r_hat": _short(float(largest_r_hat(draws))),
         "acceptance": _short(float(drawn.acceptance.mean())),
         "step_size": [_short(float(size)) for size in np.median(drawn.step_size, axis=0)],

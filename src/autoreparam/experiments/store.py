@@ -33,10 +33,13 @@ class Results:
         """Notes a finished cell."""
         self.cells.setdefault(method, {})[num_steps] = cell
 
-    def best(self, method: str) -> dict[str, Any] | None:
-        """The cell of the oracle's number of steps: the most ESS per gradient of sampling."""
+    def best(self, method: str, by: str = "ess") -> dict[str, Any] | None:
+        """The cell of the oracle's number of steps: the most ESS per gradient of sampling.
+
+        `by="truncated"` takes the paper's own estimator of ESS.
+        """
         cells = [{"num_steps": n, **cell} for n, cell in sorted(self.cells.get(method, {}).items())]
-        return max(cells, key=lambda cell: cell["ess"], default=None)
+        return max(cells, key=lambda cell: cell[by], default=None)
 
     def to_json(self) -> str:
         """The results as text."""
