@@ -24,6 +24,16 @@ MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 RADON = tuple(name for name in MODELS if name.startswith("radon_"))
 
 
+def batches(models: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Models that run together, in one compiled program: the states of radon do."""
+    alone: list[tuple[str, ...]] = [(name,) for name in models if name not in RADON]
+    together = tuple(name for name in models if name in RADON)
+    if not together:
+        return alone
+    place = sum(models.index(name) < models.index(together[0]) for (name, *_) in alone)
+    return [*alone[:place], together, *alone[place:]]
+
+
 @dataclass(frozen=True)
 class Budget:
     """How long everything runs; `pilot_*` are the runs that "auto" learns λ from."""

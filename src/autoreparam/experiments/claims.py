@@ -103,8 +103,9 @@ def _printed(e: Evidence) -> Claim:
     return Claim(
         "The closed form of κ_NCP.",
         "appendix A",
-        f"as printed it is off by up to a factor {1 + error:.3g}; without the stray σ_μ² under the "
-        f"root it agrees with the eigenvalues within {e.condition_errors['NCP']:.1g}",
+        f"as printed it is off by up to a factor {1 + error:.3g}, and for large σ_μ not real; "
+        "without the stray σ_μ² under the root it agrees with the eigenvalues within "
+        f"{e.condition_errors['NCP']:.1g}",
         _verdict(error < 1e-6),
         "a factor σ_μ² too many in the product under the root; right for σ_μ = 1 alone",
     )
@@ -175,10 +176,11 @@ def _shares(e: Evidence, method: str) -> str:
     ratios = e.ratios(method)
     if not ratios:
         return "-"
-    lowest = min(e.ratios(method, "truncated").items(), key=lambda pair: pair[1])
+    lowest = min(e.ratios(method, "arviz").items(), key=lambda pair: pair[1])
     return (
-        f"share of the better one: {_list(ratios)}. With the paper's estimator of ESS, in which "
-        f"antithetic draws count no more than independent ones, the lowest is {_list(dict([lowest]))}"
+        f"share of the better one: {_list(ratios)}. By ArviZ's estimator of ESS, in which "
+        f"antithetic draws count for more than independent ones, the lowest is "
+        f"{_list(dict([lowest]))}"
     )
 
 

@@ -1,10 +1,10 @@
 """Effective sample sizes of many chains at once, compiled.
 
-Two estimators, chain by chain as the paper measures: ArviZ's ESS of the mean (each chain split in
-halves, Geyer's initial monotone sequence), which may exceed the number of draws where these are
-antithetic; and the one of the paper's own tools, which sums autocorrelations up to the first
-negative one and never exceeds it. ArviZ takes milliseconds a series; the paper's runs have 25 000
-series of 10 000 draws a cell, and there are hundreds of cells.
+Two estimators, chain by chain as the paper measures: the paper's, that of TensorFlow Probability,
+which sums autocorrelations up to the first negative one and never exceeds the number of draws; and
+ArviZ's ESS of the mean (each chain split in halves, Geyer's initial monotone sequence), which
+exceeds it where draws are antithetic. ArviZ takes milliseconds a series; the paper's runs have
+25 000 series of 10 000 draws a cell, and there are hundreds of cells.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from jax import Array
 class Ess(NamedTuple):
     """Both estimates, of shape (variable, chain)."""
 
-    geyer: Array  # ArviZ's
-    truncated: Array  # the paper's
+    paper: Array
+    arviz: Array
 
 
 @jax.jit
 def ess_of_each_chain(draws: Array) -> Ess:
     """ESS of the mean by variable and chain, from draws of shape (draw, chain, variable)."""
     series = jnp.moveaxis(draws, 0, -1).swapaxes(0, 1)
-    return jax.lax.map(jax.vmap(lambda one: Ess(_geyer(one), _truncated(one))), series)
+    return jax.lax.map(jax.vmap(lambda one: Ess(_truncated(one), _geyer(one))), series)
 
 
 @jax.jit
-def largest_r_hat(draws: Array) -> Array:
-    """The largest R-hat over variables, from draws of shape (draw, chain, variable)."""
+def r_hat(draws: Array) -> Array:
+    """R-hat of each variable, from draws of shape (draw, chain, variable)."""
     n = draws.shape[0]
     within = jnp.mean(jnp.var(draws, axis=0, ddof=1), axis=0)
     between = jnp.var(jnp.mean(draws, axis=0), axis=0, ddof=1)
-    return jnp.max(jnp.sqrt((n - 1) / n + between / within))
+    return jnp.sqrt((n - 1) / n + between / within)
 
 
 def _truncated(series: Array) -> Array:

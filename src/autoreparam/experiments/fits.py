@@ -82,7 +82,7 @@ def learn_from_pilot(
 ) -> Prepared:
     """λ that the score objective finds in the draws of a pilot run, and the metric that fits it."""
     target, lam = problem.target, before.parameterization(problem)
-    positions = np.asarray(drawn.positions).reshape(-1, target.size)
+    positions = np.asarray(drawn.positions)[..., problem.real].reshape(-1, target.size)
     take = np.linspace(0, len(positions) - 1, min(budget.score_draws, len(positions))).astype(int)
     positions = positions[take]
     gradients = np.asarray(scores(target, positions, lam))
@@ -103,15 +103,16 @@ def learn_from_pilot(
 def lane(problem: Problem, method: str, known: dict[str, Prepared], budget: Budget) -> Lane:
     """What the sampler needs to run a method."""
     parts = [known[name] for name in NEEDS.get(method, (method,))]
-    dtype = problem.target.program.dtype
     noise = np.random.default_rng([budget.seed, *method.encode()]).normal(
         size=(budget.chains, problem.target.size)
     )
     start = np.asarray(parts[0].loc) + np.asarray(parts[0].scale) * noise
+    lams = [part.parameterization(problem) for part in parts]
     return Lane(
-        lams=tuple(part.parameterization(problem) for part in parts),
-        inverse_mass=tuple(np.asarray(part.scale, dtype) ** 2 for part in parts),
-        start=start.astype(dtype),
+        target=problem.wide,
+        lams=tuple(map(problem.widen_lam, lams)),
+        inverse_mass=tuple(problem.widen(np.square(part.scale)) for part in parts),
+        start=problem.widen(start),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoreparam import zoo
 from autoreparam.experiments.budget import MODELS, RADON
 from autoreparam.experiments.exact import elbo_optimum, radon_posterior
 from autoreparam.experiments.store import Results
@@ -37,7 +38,7 @@ def radon_lams(results: Mapping[str, Results]) -> dict[str, RadonLam]:
         if not learned:
             continue
         state = MODELS[name][1]["state"]
-        posterior = radon_posterior(state)
+        posterior = radon_posterior(**zoo.load("radon", state=state).kwargs)
         best = posterior.score_optimum()
         score = learned.get("auto")
         above = None

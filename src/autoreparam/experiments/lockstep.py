@@ -32,9 +32,11 @@ TARGET_ACCEPT = 0.75
 class Lane:
     """What a method runs with: one λ, or several to alternate between, and a diagonal metric each.
 
-    `start` has a row a chain, in the working coordinates of the first λ.
+    `start` has a row a chain, in the working coordinates of the first λ. Targets that run together
+    differ in their data alone. Coordinates whose inverse mass is zero stay where they are.
     """
 
+    target: Target
     lams: tuple[Parameterization, ...]
     inverse_mass: tuple[np.ndarray, ...]
     start: np.ndarray
@@ -44,6 +46,7 @@ class Lane:
 class Job:
     """One run of a method: `slots` transitions of `num_steps` leapfrog steps a draw."""
 
+    problem: str
     method: str
     num_steps: int
     slots: int
@@ -51,6 +54,11 @@ class Job:
     adapt: int
     draws: int
     urgent: bool = False  # others wait for it
+
+    @property
+    def lane(self) -> tuple[str, str]:
+        """The name of what it runs with."""
+        return self.problem, self.method
 
     @property
     def leapfrogs(self) -> int:
@@ -99,23 +107,31 @@ class _Row(NamedTuple):
     following: Any  # the slot of the next block
 
 
-@partial(jax.jit, static_argnames=("leap", "alternating", "unroll"))
-def _advance(target, tunings, lanes, rows, key, *, leap: int, alternating: int, unroll: int):
-    """Blocks of `leap` leapfrog steps; the first `alternating` groups may change λ in between."""
+@partial(jax.jit, static_argnames=("together", "leap", "alternating", "unroll"))
+def _advance(
+    target, tunings, lanes, rows, key, *, together: bool, leap: int, alternating: int, unroll: int
+):
+    """Blocks of `leap` leapfrog steps; the first `alternating` groups may change λ in between.
+
+    `together`: the target is stacked, one a group.
+    """
+    each = 0 if together else None
     noise_key, uniform_key = jax.random.split(key)
     blocks = rows.begins.shape[0]
     position = lanes.state.position
     noise = jax.random.normal(noise_key, (blocks, *position.shape), position.dtype)
     uniform = jax.random.uniform(uniform_key, (blocks, *position.shape[:2]), position.dtype)
     evaluate = jax.vmap(
-        jax.vmap(jax.value_and_grad(Target.logdensity, argnums=1), (None, 0, None)), (None, 0, 0)
+        jax.vmap(jax.value_and_grad(Target.logdensity, argnums=1), (None, 0, None)), (each, 0, 0)
     )
-    carry = jax.vmap(jax.vmap(carry_state, (None, 0, None, None)), (None, 0, 0, 0))
+    carry = jax.vmap(jax.vmap(carry_state, (None, 0, None, None)), (each, 0, 0, 0))
+    first_target = jax.tree.map(lambda x: x[:alternating], target) if together else target
 
     def block(lanes: _Lanes, inputs) -> tuple[_Lanes, Array]:
         row, noise, uniform = inputs
         here = tunings.at(row.slot)
         inverse_mass = here.inverse_mass[:, None]
+        spread = jnp.where(inverse_mass > 0, inverse_mass, jnp.inf) ** -0.5
         pick = row.slot[:, None, None]
         step = jnp.exp(jnp.take_along_axis(lanes.log_step, pick, axis=-1))
 
@@ -123,7 +139,7 @@ def _advance(target, tunings, lanes, rows, key, *, leap: int, alternating: int, 
             return 0.5 * jnp.sum(momentum**2 * inverse_mass, axis=-1) - state.logdensity
 
         begins = partial(_choose, row.begins[:, None])
-        momentum = begins(noise * inverse_mass**-0.5, lanes.momentum)
+        momentum = begins(noise * spread, lanes.momentum)
         origin = begins(lanes.state, lanes.origin)
         before = begins(energy(lanes.state, momentum), lanes.energy)
 
@@ -150,7 +166,8 @@ def _advance(target, tunings, lanes, rows, key, *, leap: int, alternating: int, 
         if alternating:
             first = jax.tree.map(lambda x: x[:alternating], (state, here.lam, row))
             then = tunings.at(row.following).lam
-            there = carry(target, first[0], first[1], jax.tree.map(lambda x: x[:alternating], then))
+            then = jax.tree.map(lambda x: x[:alternating], then)
+            there = carry(first_target, first[0], first[1], then)
             changes = first[2].slot != first[2].following
             carried = _choose(changes[:, None], there, first[0])
             state = jax.tree.map(lambda x, new: x.at[:alternating].set(new), state, carried)
@@ -192,36 +209,33 @@ def _take(buffer: Array, group, *, first: int, count: int) -> Array:
 
 
 def run_jobs(
-    target: Target,
     jobs: Sequence[Job],
-    lanes_of: Mapping[str, Lane],
+    lanes_of: Mapping[tuple[str, str], Lane],
     finished: Callable[[Job, Drawn], None],
     *,
     key: Array,
     leap: int,
     unroll: int = 1,
     out_of_time: Callable[[], bool] = lambda: False,
-    progress: Callable[[int], None] = lambda leapfrogs: None,
 ) -> bool:
     """Runs all jobs, calls `finished` as they end; false if time ran out before.
 
-    A job waits until its method has a lane: `finished` may provide lanes for others. `leap` must
+    A job waits until it has a lane: `finished` may provide lanes for others. `leap` must
     divide every job's number of leapfrog steps.
     """
-    board = _Board(target, list(jobs), lanes_of, leap)
+    board = _Board(list(jobs), lanes_of, leap)
     call = 0
     while board.assign():
         rows = board.rows()
         board.lanes, positions = _advance(
-            target, board.tunings, board.lanes, rows, jax.random.fold_in(key, call),
-            leap=leap, alternating=board.alternating, unroll=unroll,
+            board.targets, board.tunings, board.lanes, rows, jax.random.fold_in(key, call),
+            together=board.together, leap=leap, alternating=board.alternating, unroll=unroll,
         )  # fmt: skip
         ended = board.collect(positions)
         jax.block_until_ready(board.lanes.energy)
         call += 1
-        progress(call * BLOCKS * leap)
-        for job, drawn in ended:
-            finished(job, drawn)
+        for group in ended:  # one at a time: the draws of one job may be gigabytes
+            finished(*board.hand_over(group))
         if out_of_time():
             break
     return not board.waiting and not any(board.running)
@@ -230,10 +244,11 @@ def run_jobs(
 class _Board:
     """Which group runs which job, and how far it is."""
 
-    def __init__(self, target: Target, jobs: list[Job], lanes_of: Mapping[str, Lane], leap: int):
+    def __init__(self, jobs: list[Job], lanes_of: Mapping[tuple[str, str], Lane], leap: int):
         assert all(BLOCKS * leap % (job.slots * job.num_steps) == 0 for job in jobs)
         assert all(job.num_steps % leap == 0 for job in jobs)
-        self.target, self.lanes_of, self.leap = target, lanes_of, leap
+        self.lanes_of, self.leap = lanes_of, leap
+        self.together = len({job.problem for job in jobs}) > 1
         # The longest first, so that all groups end together.
         self.waiting = sorted(jobs, key=lambda job: (not job.urgent, -job.leapfrogs))
         longest = max((job.leapfrogs for job in jobs), default=1)
@@ -244,11 +259,13 @@ class _Board:
         self.slots = max((job.slots for job in jobs), default=1)
         self.running: list[Job | None] = [None] * self.groups
         self.done = [0] * self.groups  # blocks
+        self.target: list[Any] = [None] * self.groups
         self.tuning: list[Any] = [None] * self.groups
+        self.targets: Any = None
         self.tunings: Any = None
         self.lanes: Any = None
         self.buffer: Any = None
-        self.longest = max((job.warmup + job.draws for job in jobs), default=0)
+        self.longest = max((job.draws for job in jobs), default=0)
 
     def _per_draw(self, job: Job) -> int:
         """Blocks a draw."""
@@ -265,14 +282,14 @@ class _Board:
         return any(self.running)
 
     def _next(self, group: int) -> None:
-        ready = [job for job in self.waiting if job.method in self.lanes_of]
+        ready = [job for job in self.waiting if job.lane in self.lanes_of]
         if group < self.alternating:  # only these can take the jobs that change λ
             ready.sort(key=lambda job: job.slots == 1)
         else:
             ready = [job for job in ready if job.slots == 1]
         if not ready:
             return
-        job, lane = ready[0], self.lanes_of[ready[0].method]
+        job, lane = ready[0], self.lanes_of[ready[0].lane]
         self.waiting.remove(job)
         self.running[group], self.done[group] = job, 0
         self._room(lane.start)
@@ -280,9 +297,10 @@ class _Board:
         lams = [*lane.lams, *lane.lams[-1:] * fill]
         masses = [*lane.inverse_mass, *lane.inverse_mass[-1:] * fill]
         self.tuning[group] = _Tunings(stack(lams), np.stack(masses).astype(lane.start.dtype))
-        some = self.tuning[group]  # idle groups may have anyone's
-        self.tunings = stack([some if tuning is None else tuning for tuning in self.tuning])
-        self.lanes = _begin(self.target, self.lanes, group, lane.start, lane.lams[0])
+        self.target[group] = lane.target
+        self.tunings = stack(_filled(self.tuning))
+        self.targets = stack(_filled(self.target)) if self.together else lane.target
+        self.lanes = _begin(lane.target, self.lanes, group, lane.start, lane.lams[0])
 
     def _room(self, start: np.ndarray) -> None:
         """Makes room for all groups once the number of chains is known."""
@@ -294,8 +312,8 @@ class _Board:
         state = State(blank, number, blank)
         steps = np.zeros((self.groups, chains, self.slots), dtype)
         self.lanes = _Lanes(state, blank, state, number, steps, number)
-        # A draw may come with every block of a call, also of the last.
-        rows = self.longest + BLOCKS
+        # A draw may come with every block of a call, also of the last one and of warm-up.
+        rows = self.longest + 2 * BLOCKS
         self.buffer = jnp.zeros((self.groups, rows, chains, size), dtype)
 
     def rows(self) -> _Row:
@@ -317,23 +335,34 @@ class _Board:
         flags = {name: getattr(rows, name).astype(bool) for name in _Row._fields[:4]}
         return rows._replace(**flags)
 
-    def collect(self, positions: Array) -> list[tuple[Job, Drawn]]:
-        """Stores the draws of a call; the jobs that ended with it, and what they gave."""
-        ended = []
+    def collect(self, positions: Array) -> list[int]:
+        """Stores the draws of a call; the groups whose jobs ended with it."""
         for group, job in enumerate(self.running):
             if job is None:
                 continue
             every = self._per_draw(job)
-            first = self.done[group] // every
+            # Warm-up draws go to the room in front, over each other.
+            first = max(self.done[group] // every - job.warmup + BLOCKS, 0)
             self.buffer = _store(self.buffer, positions, group, first, every=every)
             self.done[group] += BLOCKS
-            if self.done[group] >= self._blocks(job):
-                ended.append((job, self._drawn(group, job)))
-                self.running[group] = None
-        return ended
+        return [
+            group
+            for group, job in enumerate(self.running)
+            if job is not None and self.done[group] >= self._blocks(job)
+        ]
 
-    def _drawn(self, group: int, job: Job) -> Drawn:
+    def hand_over(self, group: int) -> tuple[Job, Drawn]:
+        """A job that ended and what it gave; the group is idle then."""
+        job = self.running[group]
+        assert job is not None
+        self.running[group] = None
         accepted = np.asarray(self.lanes.accepted[group]) / (job.draws * job.slots)
         step_size = np.exp(np.asarray(self.lanes.log_step[group])[:, : job.slots])
-        positions = _take(self.buffer, group, first=job.warmup, count=job.draws)
-        return Drawn(positions, accepted, step_size)
+        positions = _take(self.buffer, group, first=BLOCKS, count=job.draws)
+        return job, Drawn(positions, accepted, step_size)
+
+
+def _filled(some: list[Any]) -> list[Any]:
+    """The list with an entry for everyone: idle groups may have anyone's."""
+    spare = next(one for one in some if one is not None)
+    return [spare if one is None else one for one in some]

@@ -1,4 +1,4 @@
-"""The paper's protocol for one model: fits, runs at every number of leapfrog steps, ESS.
+"""The paper's protocol: fits, runs at every number of leapfrog steps, ESS.
 
 Every finished cell (method and number of steps) is stored at once; what is stored is not run again.
 """
@@ -17,72 +17,71 @@ import numpy as np
 
 from autoreparam.experiments import store
 from autoreparam.experiments.budget import Budget
-from autoreparam.experiments.ess import ess_of_each_chain, largest_r_hat
-from autoreparam.experiments.fits import PILOT, lane, learn_from_pilot, needed, pilots, prepare
+from autoreparam.experiments.ess import ess_of_each_chain, r_hat
+from autoreparam.experiments.fits import (
+    PILOT,
+    Prepared,
+    lane,
+    learn_from_pilot,
+    needed,
+    pilots,
+    prepare,
+)
 from autoreparam.experiments.lockstep import Drawn, Job, Lane, run_jobs
-from autoreparam.experiments.problem import Problem, load_problem, values
+from autoreparam.experiments.problem import Problem, load_problems, values
 from autoreparam.experiments.store import Results, mean_and_error
 
 
 @dataclass(eq=False)
 class Run:
-    """One model under the protocol; `note` is called with each thing that got done."""
+    """Models that run together under the protocol; `note` hears of each thing that got done."""
 
-    problem: Problem
+    problems: dict[str, Problem]
+    results: dict[str, Results]
     budget: Budget
     methods: tuple[str, ...]
     out: Path
-    results: Results
-    note: Callable[[str], None]
+    note: Callable[[str, str], None]
     out_of_time: Callable[[], bool]
 
     def all(self) -> bool:
         """Does what is not done yet; false if time ran out before."""
         # The default of JAX on a GPU, half as many bits, would roughen the density.
         with jax.default_matmul_precision("highest"):
-            self._fit_all()
+            for name in self.problems:
+                self._fit(name)
             return not self.out_of_time() and self._sample_all()
 
     # -- fits ---------------------------------------------------------------------------------
 
-    def _fit_all(self) -> None:
-        fits = needed(self.methods)
-        wanted = [PILOT if name == "auto" else name for name in fits]
-        if "dVIP" in wanted and "VIP" not in wanted:
-            wanted.insert(0, "VIP")
-        for name in wanted:
-            if name in self.results.fits or self.out_of_time():
+    def _fit(self, name: str) -> None:
+        known = self.results[name].fits
+        for fit in _fits_before(self.methods):
+            if fit in known or self.out_of_time():
                 continue
             began = time.perf_counter()
-            fit = prepare(self.problem, name, self.results.fits, self.budget)
-            self._keep(name, fit, began)
+            found = prepare(self.problems[name], fit, known, self.budget)
+            self._keep(name, fit, found, began)
 
-    def _keep(self, name: str, fit: Any, began: float) -> None:
-        self.results.fits[name] = fit
-        self._spent("fits", began)
-        store.save(self.out, self.results)
-        self.note(f"{name} fitted")
+    def _keep(self, name: str, fit: str, found: Prepared, began: float) -> None:
+        self.results[name].fits[fit] = found
+        self._spent(name, "fits", began)
+        store.save(self.out, self.results[name])
+        self.note(name, f"{fit} fitted")
 
-    def _spent(self, what: str, began: float) -> None:
-        seconds = self.results.seconds
-        seconds[what] = seconds.get(what, 0.0) + time.perf_counter() - began
+    def _spent(self, name: str, what: str, began: float, share: int = 1) -> None:
+        seconds = self.results[name].seconds
+        seconds[what] = seconds.get(what, 0.0) + (time.perf_counter() - began) / share
 
     # -- runs ---------------------------------------------------------------------------------
 
     def _sample_all(self) -> bool:
-        jobs = [job for job in self._jobs() if job.num_steps not in self._done(job.method)]
-        lanes: dict[str, Lane] = {}
-        for method in {job.method for job in jobs}:
-            if method != "auto" or "auto" in self.results.fits:
-                lanes[method] = lane(self.problem, method, self.results.fits, self.budget)
-        if any(job.method == "auto" for job in jobs) and "auto" not in lanes:
-            jobs += self._pilots()
-            lanes[PILOT] = lane(self.problem, PILOT, self.results.fits, self.budget)
+        lanes: dict[tuple[str, str], Lane] = {}
+        jobs = [job for name in self.problems for job in self._jobs(name, lanes)]
         for number, some in enumerate(_by_leap(jobs, self.budget.leap)):
-            leap = int(np.gcd.reduce([job.num_steps for job in some] + [self.budget.leap]))
             began = time.perf_counter()
+            leap = int(np.gcd.reduce([job.num_steps for job in some] + [self.budget.leap]))
             done = run_jobs(
-                self.problem.target,
                 some,
                 lanes,
                 lambda job, drawn: self._finish(job, drawn, lanes),
@@ -91,103 +90,123 @@ class Run:
                 unroll=leap if jax.default_backend() != "cpu" else 1,
                 out_of_time=self.out_of_time,
             )
-            self._spent("sampling", began)
-            store.save(self.out, self.results)
+            for name in self.problems:
+                self._spent(name, "sampling", began, len(self.problems))
+                store.save(self.out, self.results[name])
             if not done:
                 return False
         return True
 
-    def _jobs(self) -> list[Job]:
-        b = self.budget
-        return [
-            Job(method, steps, 2 if method == "iHMC" else 1, b.warmup, b.adapt, b.draws)
+    def _jobs(self, name: str, lanes: dict[tuple[str, str], Lane]) -> list[Job]:
+        """The cells of a model that are missing, pilots first; their lanes where known."""
+        b, fits = self.budget, self.results[name].fits
+        jobs = [
+            Job(name, method, steps, 2 if method == "iHMC" else 1, b.warmup, b.adapt, b.draws)
             for method in self.methods
             for steps in b.num_steps
+            if steps not in self.results[name].cells.get(method, {})
         ]
+        if "auto" not in fits and any(job.method == "auto" for job in jobs):
+            jobs += [
+                Job(name, pilot, b.leap, 1, b.pilot_warmup, b.pilot_warmup, b.pilot_draws, True)
+                for pilot in pilots(b)
+                if pilot == PILOT or pilot not in fits
+            ]
+        for method in {job.method for job in jobs}:
+            if all(fit in fits for fit in needed((method,))):
+                lanes[name, method] = lane(self.problems[name], method, fits, b)
+        return jobs
 
-    def _pilots(self) -> list[Job]:
-        b = self.budget
-        return [
-            Job(name, b.leap, 1, b.pilot_warmup, b.pilot_warmup, b.pilot_draws, urgent=True)
-            for name in pilots(b)
-        ]
-
-    def _done(self, method: str) -> dict[int, dict[str, Any]]:
-        return self.results.cells.get(method, {})
-
-    def _finish(self, job: Job, drawn: Drawn, lanes: dict[str, Lane]) -> None:
+    def _finish(self, job: Job, drawn: Drawn, lanes: dict[tuple[str, str], Lane]) -> None:
+        results = self.results[job.problem]
         if job.method in pilots(self.budget):
             return self._learn(job, drawn, lanes)
-        cell = measure(self.problem, job, drawn, lanes[job.method], self._learning(job.method))
-        self.results.add(job.method, job.num_steps, cell)
-        store.save(self.out, self.results)
-        return self.note(f"{job.method}, {job.num_steps} steps: {cell['ess']:.3g} ESS/1000∇")
+        learning = sum(results.fits[name].gradients for name in needed((job.method,)))
+        cell = measure(self.problems[job.problem], job, drawn, lanes[job.lane], learning)
+        results.add(job.method, job.num_steps, cell)
+        store.save(self.out, results)
+        text = f"{job.method}, {job.num_steps} steps: {cell['ess']:.3g} ESS per 1000 gradients"
+        return self.note(job.problem, text)
 
-    def _learn(self, job: Job, drawn: Drawn, lanes: dict[str, Lane]) -> None:
+    def _learn(self, job: Job, drawn: Drawn, lanes: dict[tuple[str, str], Lane]) -> None:
         began = time.perf_counter()
+        problem, fits = self.problems[job.problem], self.results[job.problem].fits
         paid = job.leapfrogs * self.budget.chains
-        before = self.results.fits[job.method]
-        fit = learn_from_pilot(self.problem, before, drawn, paid, self.budget)
+        found = learn_from_pilot(problem, fits[job.method], drawn, paid, self.budget)
         rounds = (*pilots(self.budget), "auto")
         following = rounds[rounds.index(job.method) + 1]
-        self._keep(following, fit, began)
-        lanes[following] = lane(self.problem, following, self.results.fits, self.budget)
+        self._keep(job.problem, following, found, began)
+        lanes[job.problem, following] = lane(problem, following, fits, self.budget)
 
-    def _learning(self, method: str) -> int:
-        """Gradients that the preparation of a method paid for."""
-        return sum(self.results.fits[name].gradients for name in needed((method,)))
+
+def _fits_before(methods: tuple[str, ...]) -> list[str]:
+    """The variational fits of these methods, in the order in which they build on each other."""
+    wanted = [PILOT if name == "auto" else name for name in needed(methods)]
+    return ["VIP", *wanted] if "dVIP" in wanted and "VIP" not in wanted else wanted
 
 
 def measure(problem: Problem, job: Job, drawn: Drawn, lane: Lane, learning: int) -> dict[str, Any]:
     """A cell: ESS per 1000 gradients of sampling and in total, over chains, and how it went."""
-    draws = values(problem.target, drawn.positions, lane.lams[0])
-    each = jax.tree.map(np.asarray, ess_of_each_chain(draws))
-    smallest = each.geyer.min(axis=0)  # over variables, of each chain
+    draws = values(problem.wide, drawn.positions, lane.lams[0])
+    each = jax.tree.map(lambda x: np.asarray(x)[problem.real], ess_of_each_chain(draws))
+    smallest = each.paper.min(axis=0)  # over variables, of each chain
     sampling = job.draws * job.slots * job.num_steps
     ess, error = mean_and_error(1000 * smallest / sampling)
+    arviz, arviz_error = mean_and_error(1000 * each.arviz.min(axis=0) / sampling)
     everything = len(smallest) * job.leapfrogs + learning
     return {
         "ess": _short(ess),  # per 1000 gradients of sampling
         "error": _short(error),
-        "truncated": _short(1000 * each.truncated.min(axis=0).mean() / sampling),
+        "arviz": _short(arviz),
+        "arviz_error": _short(arviz_error),
         "total": _short(1000 * smallest.sum() / everything),
-        "slowest": problem.labels[int(each.geyer.mean(axis=1).argmin())],
-        "r_hat": _short(float(largest_r_hat(draws))),
-        "acceptance": _short(float(drawn.acceptance.mean())),
-        "step_size": [_short(float(size)) for size in np.median(drawn.step_size, axis=0)],
+        "slowest": problem.labels[int(each.paper.mean(axis=1).argmin())],
+        "r_hat": _short(np.asarray(r_hat(draws))[problem.real].max()),
+        "acceptance": _short(drawn.acceptance.mean()),
+        "step_size": [_short(size) for size in np.median(drawn.step_size, axis=0)],
     }
 
 
-def run_model(
-    name: str,
+def run_models(
+    names: Sequence[str],
     budget: Budget,
     methods: Sequence[str],
     out: Path,
     *,
-    note: Callable[[str], None] = lambda text: None,
+    note: Callable[[str, str], None] = lambda name, text: None,
     out_of_time: Callable[[], bool] = lambda: False,
-) -> tuple[Results, bool]:
-    """The results of one model, as far as time allowed, and whether they are complete."""
-    results = store.load_or_begin(out, name, budget)
+) -> tuple[dict[str, Results], bool]:
+    """The results of models that run together, as far as time allowed; whether all is done."""
+    results = {name: store.load_or_begin(out, name, budget) for name in names}
     steps = set(budget.num_steps)
-    if all(steps <= set(results.cells.get(method, {})) for method in methods):
+    unfinished = [
+        name for name, found in results.items()
+        if not all(steps <= set(found.cells.get(method, {})) for method in methods)
+    ]  # fmt: skip
+    if not unfinished:
         return results, True
-    problem = load_problem(name)
-    results.counts = problem.counts
-    device = jax.devices()[0]
-    results.machine = {
-        "device": device.device_kind,
+    began = time.perf_counter()
+    problems = {problem.name: problem for problem in load_problems(unfinished)}
+    for name, problem in problems.items():
+        results[name].counts = problem.counts
+        results[name].machine = _machine(problem)
+    some = {name: results[name] for name in unfinished}
+    run = Run(problems, some, budget, tuple(methods), out, note, out_of_time)
+    done = run.all()
+    for name in unfinished:
+        run._spent(name, "in all", began, len(unfinished))
+        store.save(out, results[name])
+    return results, done
+
+
+def _machine(problem: Problem) -> dict[str, str]:
+    return {
+        "device": jax.devices()[0].device_kind,
         "backend": jax.default_backend(),
         "dtype": str(np.dtype(problem.target.program.dtype)),
         "jax": jax.__version__,
         "python": platform.python_version(),
     }
-    began = time.perf_counter()
-    run = Run(problem, budget, tuple(methods), out, results, note, out_of_time)
-    done = run.all()
-    run._spent("in all", began)
-    store.save(out, results)
-    return results, done
 
 
 def _by_leap(jobs: list[Job], leap: int) -> list[list[Job]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -12,9 +13,9 @@ from rich.live import Live
 from rich.table import Table
 
 from autoreparam.experiments import store
-from autoreparam.experiments.budget import BUDGETS, METHODS, MODELS, checked
+from autoreparam.experiments.budget import BUDGETS, METHODS, MODELS, batches, checked
 from autoreparam.experiments.claims import Claim
-from autoreparam.experiments.protocol import run_model
+from autoreparam.experiments.protocol import run_models
 from autoreparam.experiments.store import Results
 
 
@@ -43,17 +44,15 @@ def reproduce(
         return time_limit is not None and time.monotonic() - began > time_limit
 
     with _Board(console, methods) as board:
-        for name in models:
+        for names in batches(models):
             if out_of_time():
                 break
-            results, done = run_model(
-                name, budget_, methods, out,
-                note=lambda text, name=name: board.note(name, text, out),
-                out_of_time=out_of_time,
-            )  # fmt: skip
-            board.show(name, results)
+            found, done = run_models(
+                names, budget_, methods, out, note=partial(board.note, out), out_of_time=out_of_time
+            )
+            board.rows.update(found)
             if not done:
-                board.note(name, "out of time; the same command goes on from here", out)
+                board.note(out, names[0], "out of time; the same command goes on from here")
     if not page:
         return []
     from autoreparam.experiments.page import write_page  # it needs matplotlib
@@ -85,7 +84,7 @@ class _Board:
         elif self.rows:
             self.console.print(self._table())
 
-    def note(self, model: str, text: str, out: Path) -> None:
+    def note(self, out: Path, model: str, text: str) -> None:
         """Says what got done, and brings the model's row up to date."""
         self.status = f"{time.monotonic() - self.began:6.1f} s  {model}: {text}"
         found = store.load(out, model)
@@ -93,10 +92,6 @@ class _Board:
             self.rows[model] = found
         if not self.console.is_terminal:
             self.console.print(self.status)
-
-    def show(self, model: str, results: Results) -> None:
-        """Brings a model's row up to date."""
-        self.rows[model] = results
 
     def _table(self) -> Table:
         table = Table(title="ESS per 1000 gradients of sampling [leapfrog steps]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ class Results:
     def best(self, method: str, by: str = "ess") -> dict[str, Any] | None:
         """The cell of the oracle's number of steps: the most ESS per gradient of sampling.
 
-        `by="truncated"` takes the paper's own estimator of ESS.
+        `by="arviz"` takes ArviZ's estimator of ESS.
         """
         cells = [{"num_steps": n, **cell} for n, cell in sorted(self.cells.get(method, {}).items())]
         return max(cells, key=lambda cell: cell[by], default=None)
@@ -53,7 +54,8 @@ class Results:
             "cells": self.cells,
         }
         text = json.dumps(plain, indent=1, default=float)
-        return _join_numbers(text)
+        # Each list of numbers on one line, so that a difference can be read.
+        return re.sub(r"\[[^][{}\"]*\]", lambda found: "".join(found[0].split()), text)
 
 
 def path_of(out: Path, model: str) -> Path:
@@ -108,19 +110,3 @@ def mean_and_error(values: np.ndarray) -> tuple[float, float]:
     """The mean over chains and its standard error."""
     values = np.asarray(values, float)
     return float(values.mean()), float(values.std(ddof=1) / values.size**0.5)
-
-
-def _join_numbers(text: str) -> str:
-    """JSON with each list of numbers on one line, so that a difference can be read."""
-    lines: list[str] = []
-    for line in text.split("\n"):
-        bare = line.strip()
-        if lines and bare and bare[0] in "-0123456789]" and lines[-1].rstrip()[-1] in "[,":
-            if bare[0] == "]" or lines[-1].rstrip()[-1] == "[":
-                lines[-1] += bare
-                continue
-            if lines[-1].strip()[0] not in "{}" and "[" in lines[-1]:
-                lines[-1] += " " + bare
-                continue
-        lines.append(line)
-    return "\n".join(lines)

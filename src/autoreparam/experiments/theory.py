@@ -99,9 +99,13 @@ def numeric_condition_number(q: float, sigma_mu: float, centered: bool) -> float
 
 
 def printed_condition_number_ncp(q: Any, sigma_mu: Any) -> Any:
-    """κ of the non-centered model as the paper's appendix prints it, stray factor included."""
+    """κ of the non-centered model as the paper's appendix prints it, stray factor included.
+
+    NaN where the printed root has no real value.
+    """
     v = np.square(sigma_mu)
-    root = np.sqrt((v * q + 1) ** 2 - v * (v * q + q + 1) * (v * q + 1) / (q + 1))
+    with np.errstate(invalid="ignore"):
+        root = np.sqrt((v * q + 1) ** 2 - v * (v * q + q + 1) * (v * q + 1) / (q + 1))
     return (v * q + 1 + root) / (v * q + 1 - root)
 
 
@@ -114,8 +118,8 @@ def condition_errors() -> dict[str, float]:
         "NCP as printed": (printed_condition_number_ncp, False),
     }
     return {
-        name: max(
+        name: float(np.nanmax([
             abs(form(q, s) / numeric_condition_number(q, s, centered) - 1) for q, s in grid
-        )
+        ]))
         for name, (form, centered) in forms.items()
     }  # fmt: skip
