@@ -15,8 +15,13 @@ QS = (0.05, 1.0, 7.0, 200.0)
 SIGMAS = (0.3, 1.0, 4.0)
 
 
+@jax.jit
+def hessian(target, lam):
+    return jax.hessian(target.logdensity)(jnp.zeros(target.size), lam)
+
+
 def precision_of(target, lam):
-    return np.asarray(-jax.hessian(target.logdensity)(jnp.zeros(target.size), lam))
+    return -np.asarray(hessian(target, lam))
 
 
 def best_condition_number(precision):

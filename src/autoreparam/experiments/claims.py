@@ -114,7 +114,7 @@ def _printed(e: Evidence) -> Claim:
 def _funnel_elbo(e: Evidence) -> Claim:
     elbos = [elbo for _, elbo in sorted(e.funnel_elbos, reverse=True)]
     rises = all(a < b + 0.02 for a, b in pairwise(elbos))
-    steps = ", ".join(f"{elbo:.2f} at λ = {lam:g}" for lam, elbo in e.funnel_elbos)
+    steps = ", ".join(f"{round(elbo, 2) + 0.0:.2f} at λ = {lam:g}" for lam, elbo in e.funnel_elbos)
     return Claim(
         "A mean-field Normal fits the centered funnel poorly and the non-centered one perfectly.",
         "section 5.2, figure 3",

@@ -106,7 +106,7 @@ def _heat_map(results: Mapping[str, Results]):
         axes.tick_params(length=0)
     if image is not None:
         bar = figure.colorbar(image, ax=rows, fraction=0.03, pad=0.02)
-        bar.set_label("λ by the ELBO, sorted (0 non-centered, 1 centered)")
+        bar.set_label("λ (0 NCP, 1 CP)")
     return figure
 
 

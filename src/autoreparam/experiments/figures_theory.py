@@ -98,7 +98,7 @@ def _funnel_fits(target: Target, fits: list[FunnelFit]):
         _paint(upper, across, up, log_density(target, points, fit.lam))
         log_q = -0.5 * np.sum(((points - fit.loc) / fit.scale) ** 2, axis=1)
         _outline(upper, across, up, log_q)
-        upper.set_title(f"λ = {fit.value:g}\nELBO {fit.elbo:.2f}", fontsize=9)
+        upper.set_title(f"λ = {fit.value:g}\nELBO {round(fit.elbo, 2) + 0.0:.2f}", fontsize=9)
         upper.set_xlabel(r"$\tilde{x}$")
         across, up, points = _grid(14.0, 8.0)
         points = points.astype(dtype)

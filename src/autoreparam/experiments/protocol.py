@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from autoreparam.experiments import store
+from autoreparam.experiments.board import run_jobs
 from autoreparam.experiments.budget import Budget
 from autoreparam.experiments.ess import ess_of_each_chain, r_hat
 from autoreparam.experiments.fits import (
@@ -27,7 +28,7 @@ from autoreparam.experiments.fits import (
     pilots,
     prepare,
 )
-from autoreparam.experiments.lockstep import Drawn, Job, Lane, run_jobs
+from autoreparam.experiments.lockstep import Drawn, Job, Lane
 from autoreparam.experiments.problem import Problem, load_problems, values
 from autoreparam.experiments.store import Results, mean_and_error
 

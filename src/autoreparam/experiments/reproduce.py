@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from autoreparam.errors import AutoreparamError
 from autoreparam.experiments import store
 from autoreparam.experiments.budget import BUDGETS, METHODS, MODELS, batches, checked
 from autoreparam.experiments.claims import Claim
@@ -38,6 +40,11 @@ def reproduce(
     budget_ = BUDGETS[checked((budget,), BUDGETS, "budget")[0]]
     models = checked(tuple(models or ()), MODELS, "model")
     methods = checked(tuple(methods or ()), METHODS, "method")
+    if page and importlib.util.find_spec("matplotlib") is None:
+        raise AutoreparamError(
+            "The figures of the page need the package 'matplotlib', which is not installed. "
+            'Run: pip install "autoreparam[plots]"; or run without a page.'
+        )
     out, began = Path(out), time.monotonic()
 
     def out_of_time() -> bool:
