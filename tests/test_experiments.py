@@ -281,7 +281,7 @@ def test_the_page_shows_every_claim_beside_its_evidence(tmp_path):
     for claim in claims:
         assert claim.claim in markdown
     assert "5.7 ± 0.1" in markdown
-    assert "Eight schools 0.30" in markdown
+    assert "Eight schools 0.3 ± " in markdown
     for name in re.findall(r'src="([^"]+)"', html):
         assert (tmp_path / name).stat().st_size > 1000
         assert (tmp_path / name).with_suffix(".png").stat().st_size > 1000

@@ -8,7 +8,7 @@ from typing import Any
 
 from autoreparam.experiments import store
 from autoreparam.experiments.budget import METHODS
-from autoreparam.experiments.claims import CONFIRMED, Claim, Evidence, judge
+from autoreparam.experiments.claims import CONFIRMED, REFUTED, UNDECIDED, Claim, Evidence, judge
 from autoreparam.experiments.figures import draw_measured
 from autoreparam.experiments.figures_theory import draw_theory
 from autoreparam.experiments.lam import RadonLam, radon_lams
@@ -138,8 +138,8 @@ def _settings(results: Mapping[str, Results]) -> list[Any]:
 def _claims(claims: list[Claim]) -> Table:
     rows = []
     for number, claim in enumerate(claims, 1):
-        held = claim.verdict == CONFIRMED
-        verdict = f"**{claim.verdict}**" + (f": {claim.why}" if claim.why and not held else "")
+        why = f": {claim.why}" if claim.why and claim.verdict in (REFUTED, UNDECIDED) else ""
+        verdict = f"**{claim.verdict}**{why}"
         rows.append([str(number), f"{claim.claim} ({claim.where})", claim.found, verdict])
     return Table(["", "the paper", "here", "verdict"], rows)
 
