@@ -49,7 +49,8 @@ class Budget:
     pilot_draws: int
     pilot_rounds: int
     score_draws: int  # draws that λ is learned from
-    leap: int  # leapfrog steps in a block; also of a pilot's trajectory
+    pilot_steps: int
+    leap: int  # leapfrog steps in a block: it divides the pilot's, and most of the others
     seed: int = 0
 
     def settings(self) -> dict[str, Any]:
@@ -74,22 +75,24 @@ BUDGETS = {
         pilot_draws=200,
         pilot_rounds=2,
         score_draws=16000,
+        pilot_steps=8,
         leap=8,
     ),
     # Minutes on two cores: the same protocol with fewer of everything.
     "quick": Budget(
         name="quick",
-        fit={"steps": 900, "samples": 16, "learning_rates": (0.05, 0.2), "early_stop": True},
+        fit={"steps": 900, "samples": 64, "learning_rates": (0.05, 0.2), "early_stop": True},
         chains=8,
         warmup=300,
         adapt=225,
         draws=700,
-        num_steps=(4, 16, 64),
+        num_steps=(2, 4, 8, 16, 32),
         pilot_warmup=200,
-        pilot_draws=250,
+        pilot_draws=500,
         pilot_rounds=2,
-        score_draws=2000,
-        leap=4,
+        score_draws=4000,
+        pilot_steps=8,
+        leap=2,
     ),
     # Seconds: for tests of the protocol itself.
     "smoke": Budget(
@@ -104,6 +107,7 @@ BUDGETS = {
         pilot_draws=40,
         pilot_rounds=1,
         score_draws=200,
+        pilot_steps=4,
         leap=4,
     ),
 }

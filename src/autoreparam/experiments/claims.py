@@ -326,6 +326,8 @@ def _lam_elbo(e: Evidence) -> Claim:
         "exact, from linear algebra",
         f"largest difference over counties: {_list(far, '{:.3f}')}" if far else "-",
         _verdict(max(far.values()) <= 0.02 if far else None),
+        f"held to 0.02; the fit had {_setting(e, 'fit', 'samples')} noisy samples a step and at "
+        f"most {_setting(e, 'fit', 'steps')} steps, and the ELBO is flat near its optimum",
     )
 
 
@@ -336,4 +338,14 @@ def _lam_score(e: Evidence) -> Claim:
         "exact, from linear algebra (this project's 'auto')",
         f"objective above its minimum: {_list(above, '{:.3f}')}" if above else "-",
         _verdict(max(above.values()) <= 0.05 if above else None),
+        f"held to 0.05; λ was learned from at most {_setting(e, 'score_draws')} draws of "
+        f"{_setting(e, 'chains')} chains",
     )
+
+
+def _setting(e: Evidence, *path: str) -> Any:
+    """A number of the budget, which is the same for every model."""
+    found: Any = next((results.settings for results in e.results.values()), {})
+    for key in path:
+        found = found.get(key, {})
+    return found or "-"

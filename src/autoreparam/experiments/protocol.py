@@ -109,7 +109,16 @@ class Run:
         ]
         if "auto" not in fits and any(job.method == "auto" for job in jobs):
             jobs += [
-                Job(name, pilot, b.leap, 1, b.pilot_warmup, b.pilot_warmup, b.pilot_draws, True)
+                Job(
+                    name,
+                    pilot,
+                    b.pilot_steps,
+                    1,
+                    b.pilot_warmup,
+                    b.pilot_warmup,
+                    b.pilot_draws,
+                    urgent=True,
+                )  # fmt: skip
                 for pilot in pilots(b)
                 if pilot == PILOT or pilot not in fits
             ]
