@@ -9,6 +9,8 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -107,21 +109,13 @@ class Run:
             for steps in b.num_steps
             if steps not in self.results[name].cells.get(method, {})
         ]
-        if "auto" not in fits and any(job.method == "auto" for job in jobs):
-            jobs += [
-                Job(
-                    name,
-                    pilot,
-                    b.pilot_steps,
-                    1,
-                    b.pilot_warmup,
-                    b.pilot_warmup,
-                    b.pilot_draws,
-                    urgent=True,
-                )  # fmt: skip
-                for pilot in pilots(b)
-                if pilot == PILOT or pilot not in fits
-            ]
+        if any(job.method == "auto" for job in jobs):
+            pilot = partial(
+                Job, name, num_steps=b.pilot_steps, slots=1, warmup=b.pilot_warmup,
+                adapt=b.pilot_warmup, draws=b.pilot_draws, urgent=True,
+            )  # fmt: skip
+            rounds = pairwise((*pilots(b), "auto"))
+            jobs += [pilot(method) for method, learned in rounds if learned not in fits]
         for method in {job.method for job in jobs}:
             if all(fit in fits for fit in needed((method,))):
                 lanes[name, method] = lane(self.problems[name], method, fits, b)
@@ -143,8 +137,7 @@ class Run:
         problem, fits = self.problems[job.problem], self.results[job.problem].fits
         paid = job.leapfrogs * self.budget.chains
         found = learn_from_pilot(problem, fits[job.method], drawn, paid, self.budget)
-        rounds = (*pilots(self.budget), "auto")
-        following = rounds[rounds.index(job.method) + 1]
+        following = dict(pairwise((*pilots(self.budget), "auto")))[job.method]
         self._keep(job.problem, following, found, began)
         lanes[job.problem, following] = lane(problem, following, fits, self.budget)
 
