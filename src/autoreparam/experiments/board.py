@@ -21,7 +21,6 @@ from autoreparam.experiments.lockstep import (
     advance,
     begin,
     store,
-    take,
 )
 from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.interleaved import stack
@@ -83,7 +82,7 @@ class _Board:
         self.targets: Any = None
         self.tunings: Any = None
         self.lanes: Any = None
-        self.buffer: Any = None
+        self.buffers: dict[int, Array] = {}  # of draws, one a group
         self.longest = max((job.draws for job in jobs), default=0)
 
     def _per_draw(self, job: Job) -> int:
@@ -112,6 +111,10 @@ class _Board:
         self.waiting.remove(job)
         self.running[group], self.done[group] = job, 0
         self._room(lane.start)
+        # A draw may come with every block of a call, also of the last one and of warm-up.
+        if group not in self.buffers:
+            rows = (self.longest + 2 * BLOCKS, *lane.start.shape)
+            self.buffers[group] = jnp.zeros(rows, lane.start.dtype)
         fill = self.slots - len(lane.lams)
         lams = [*lane.lams, *lane.lams[-1:] * fill]
         masses = [*lane.inverse_mass, *lane.inverse_mass[-1:] * fill]
@@ -131,9 +134,6 @@ class _Board:
         state = State(blank, number, blank)
         steps = np.zeros((self.groups, chains, self.slots), dtype)
         self.lanes = Lanes(state, blank, state, number, steps, number)
-        # A draw may come with every block of a call, also of the last one and of warm-up.
-        rows = self.longest + 2 * BLOCKS
-        self.buffer = jnp.zeros((self.groups, rows, chains, size), dtype)
 
     def rows(self) -> Row:
         """What each block of the next call is to each group."""
@@ -162,7 +162,8 @@ class _Board:
             every = self._per_draw(job)
             # Warm-up draws go to the room in front, over each other.
             first = max(self.done[group] // every - job.warmup + BLOCKS, 0)
-            self.buffer = store(self.buffer, positions, group, first, every=every)
+            buffer = self.buffers.pop(group)
+            self.buffers[group] = store(buffer, positions, group, first, every=every)
             self.done[group] += BLOCKS
         return [
             group
@@ -177,8 +178,8 @@ class _Board:
         self.running[group] = None
         accepted = np.asarray(self.lanes.accepted[group]) / (job.draws * job.slots)
         step_size = np.exp(np.asarray(self.lanes.log_step[group])[:, : job.slots])
-        positions = take(self.buffer, group, first=BLOCKS, count=job.draws)
-        return job, Drawn(positions, accepted, step_size)
+        draws = self.buffers[group][BLOCKS : BLOCKS + job.draws]
+        return job, Drawn(draws, accepted, step_size)
 
 
 def _filled(some: list[Any]) -> list[Any]:

@@ -197,12 +197,6 @@ def begin(target: Target, lanes: Lanes, group, start: Array, lam: Parameterizati
 
 @partial(jax.jit, static_argnames="every", donate_argnums=0)
 def store(buffer: Array, positions: Array, group, first, *, every: int) -> Array:
-    """The buffer with one group's draws of this call, one in `every` blocks, put in place."""
-    mine = jax.lax.dynamic_index_in_dim(positions, group, axis=1)[every - 1 :: every]
-    return jax.lax.dynamic_update_slice(buffer, jnp.swapaxes(mine, 0, 1), (group, first, 0, 0))
-
-
-@partial(jax.jit, static_argnames=("first", "count"))
-def take(buffer: Array, group, *, first: int, count: int) -> Array:
-    """Some of one group's draws."""
-    return jax.lax.dynamic_index_in_dim(buffer, group, keepdims=False)[first : first + count]
+    """A group's buffer with its draws of this call, one in `every` blocks, put in place."""
+    mine = jax.lax.dynamic_index_in_dim(positions, group, axis=1, keepdims=False)
+    return jax.lax.dynamic_update_slice(buffer, mine[every - 1 :: every], (first, 0, 0))
