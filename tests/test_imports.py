@@ -42,7 +42,7 @@ WINGS_OF_LIBRARIES = {
     "arviz_base": {"results"},
     "arviz_stats": {"results"},
     "xarray": {"results"},
-    "matplotlib": {"results"},
+    "matplotlib": {"results", "experiments"},
     "zarr": {"results"},
     "rich": {"results", "experiments", "cli"},
     "typer": {"cli"},

@@ -64,10 +64,17 @@ _MINNESOTA, _CREDIT = {"homes": 919, "counties": 85}, {"loans": 1000, "features"
 _POLL, _SCHOOLS = {"respondents": 11566, "states": 51}, {"classes": 192, "pairs": 96, "grades": 4}
 FILES = [
     ("radon", {}, "mu a b m[85] | log_r[919]", _MINNESOTA),
+    ("radon", {"grouped": True}, "mu a b m[85] | log_r[145]", {**_MINNESOTA, "cells": 145}),
     ("radon_scales", {}, "mu a b m[85] log_s[85] | log_r[919]", _MINNESOTA),
     ("german_credit", {}, "log_tau0 log_tau[62] beta[62] | y[1000]", _CREDIT),
     ("german_credit_gamma", {}, "log_tau0 g[62] beta[62] | y[1000]", _CREDIT),
     ("election88", {}, "beta[2] mu log_tau alpha[51] | y[11566]", _POLL),
+    (
+        "election88",
+        {"grouped": True},
+        "beta[2] mu log_tau alpha[51] | y[161]",
+        {**_POLL, "cells": 161},
+    ),
     ("electric", {}, "mu[4] b[4] log_sigma[4] a[96] | y[192]", _SCHOOLS),
     ("stochastic_volatility", {}, "phi mu sigma h_1 h[499] | y[500]", {"days": 500}),
     ("gp_poisson", {}, "log_amplitude log_length mean f[157] | counts[157]", {"places": 157}),
@@ -139,17 +146,19 @@ def test_every_name_of_the_zoo_has_a_row_in_these_tables():
 
 @needs_files
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "options", "expected"),
     [
-        ("german_credit", "c6dab9b5dafdab19"),
-        ("election88", "0acda75375201c52"),
-        ("electric", "dd587ce92bfd554e"),
-        ("stochastic_volatility", "778cee65f48ef0a1"),
-        ("gp_poisson", "95eae52fae49986a"),
+        ("german_credit", {}, "c6dab9b5dafdab19"),
+        ("election88", {}, "0acda75375201c52"),
+        ("election88", {"grouped": True}, "9445b70bf04ff4ab"),
+        ("radon", {"grouped": True}, "8df278935b61a0f9"),
+        ("electric", {}, "dd587ce92bfd554e"),
+        ("stochastic_volatility", {}, "778cee65f48ef0a1"),
+        ("gp_poisson", {}, "95eae52fae49986a"),
     ],
 )
-def test_parsed_arrays_have_their_digest(name, expected):
-    assert digest(zoo.load(name).kwargs) == expected
+def test_parsed_arrays_have_their_digest(name, options, expected):
+    assert digest(zoo.load(name, **options).kwargs) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """The paper's vocabulary (Gorinova, Moore and Hoffman 2019): its program transformations by name.
 
-λ here has the paper's reference scale `s0 = 1`.
+λ here has the paper's reference scale `s0 = 1`. The condition numbers are those of its two-level
+Gaussian model, `theta ~ N(0, 1)`, `mu ~ N(theta, sigma_mu)`, N times `y ~ N(mu, sigma)`, with
+`q = N / sigma²`.
 """
 
 from __future__ import annotations
@@ -8,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from autoreparam.program.handlers import (
     learnable,
@@ -45,3 +49,37 @@ def make_vip(model: Callable, args: tuple = (), kwargs: dict | None = None) -> t
         return original_values(program, start.replace(lam), values)
 
     return learnable(model, start), to_sites
+
+
+def condition_number_cp(q: Any, sigma_mu: Any) -> Any:
+    """κ of the centered posterior covariance under the best diagonal preconditioner.
+
+    For two variables with correlation r that is (1 + |r|) / (1 - |r|); here, with v = sigma_mu²,
+    r² = 1 / ((1 + v) (1 + q v)).
+
+    >>> round(float(condition_number_cp(q=1.0, sigma_mu=1.0)), 6)
+    3.0
+    """
+    v = np.square(sigma_mu)
+    return _condition_number(1 / ((1 + v) * (1 + q * v)))
+
+
+def condition_number_ncp(q: Any, sigma_mu: Any) -> Any:
+    """κ of the non-centered posterior covariance under the best diagonal preconditioner.
+
+    Here r² = v q² / ((1 + q) (1 + q v)). The paper's appendix has a factor sigma_mu² too many in
+    the product under its root, and is right for sigma_mu = 1 alone.
+    """
+    v = np.square(sigma_mu)
+    return _condition_number(v * np.square(q) / ((1 + q) * (1 + q * v)))
+
+
+def condition_crossing(sigma_mu: Any) -> Any:
+    """q at which both are equal, `q + 1 = v (1 + v) q²`: above it the centered model is better."""
+    a = np.square(sigma_mu) * (1 + np.square(sigma_mu))
+    return (1 + np.sqrt(1 + 4 * a)) / (2 * a)
+
+
+def _condition_number(squared_correlation: Any) -> Any:
+    r = np.sqrt(squared_correlation)
+    return (1 + r) / (1 - r)

@@ -40,6 +40,17 @@ def radon(county, floor, uranium, log_r=None):
         numpyro.sample("log_r", dist.Normal(m[county] + b * floor, 1.0), obs=log_r)
 
 
+def radon_grouped(county, floor, uranium, n, log_r=None):
+    """The same posterior as `radon`, from the means of log radon by county and floor."""
+    mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+    with numpyro.plate("counties", uranium.shape[0]):
+        m = numpyro.sample("m", dist.Normal(mu + a * uranium, 1.0))
+    with numpyro.plate("cells", county.shape[0]):
+        numpyro.sample("log_r", dist.Normal(m[county] + b * floor, n**-0.5), obs=log_r)
+
+
 def radon_scales(county, floor, uranium, log_r=None):
     """Log radon of homes as in `radon`, with a scale of its own for every county."""
     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
@@ -53,9 +64,13 @@ def radon_scales(county, floor, uranium, log_r=None):
         numpyro.sample("log_r", dist.Normal(m[county] + b * floor, scale), obs=log_r)
 
 
-def load(state: str = "MN", as_published: bool = False) -> Loaded:
-    """The model with unit scales, with the homes of one state."""
-    return (radon, *_arrays(state, as_published))
+def load(state: str = "MN", as_published: bool = False, grouped: bool = False) -> Loaded:
+    """The model with unit scales, with the homes of one state; with `grouped`, from cell means."""
+    arrays, counts = _arrays(state, as_published)
+    if not grouped:
+        return radon, arrays, counts
+    cells = group(arrays)
+    return radon_grouped, cells, {**counts, "cells": len(cells["n"])}
 
 
 def load_scales(state: str = "MN", as_published: bool = False) -> Loaded:
@@ -86,6 +101,20 @@ def parse(homes: str, counties: str, state: str, as_published: bool = False) -> 
         "floor": floor,
         "uranium": uranium,
         "log_r": np.log(activity + 0.1),
+    }
+
+
+def group(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Mean log radon and number of homes of each county and floor: all that the homes tell."""
+    kinds = np.stack([arrays["county"], arrays["floor"]], axis=1)
+    distinct, kind = np.unique(kinds, axis=0, return_inverse=True)
+    n = np.bincount(kind).astype(float)
+    return {
+        "county": distinct[:, 0].astype(np.int32),
+        "floor": distinct[:, 1],
+        "uranium": arrays["uranium"],
+        "n": n,
+        "log_r": np.bincount(kind, weights=arrays["log_r"]) / n,
     }
 
 

@@ -1,0 +1,202 @@
+"""HMC for many methods and numbers of leapfrog steps at once, in lock step.
+
+At the size of these models an accelerator waits for launches, not for arithmetic. So all chains of
+all methods take their leapfrog steps together, a group of chains a method; who starts a trajectory
+and who ends one at each step is known beforehand, and reaches the one compiled program as data,
+like λ, metric and step sizes. A group that ends its run takes the next one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from autoreparam.mcmc.hmc import State
+from autoreparam.mcmc.interleaved import carry_state
+from autoreparam.mcmc.step_size import SIGN_RATE
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.target import Target
+
+BLOCKS = 256  # of leapfrog steps in one call of the compiled program
+TARGET_ACCEPT = 0.75
+
+
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """What a method runs with: one λ, or several to alternate between, and a diagonal metric each.
+
+    `start` has a row a chain, in the working coordinates of the first λ. Targets that run together
+    differ in their data alone. Coordinates whose inverse mass is zero stay where they are.
+    """
+
+    target: Target
+    lams: tuple[Parameterization, ...]
+    inverse_mass: tuple[np.ndarray, ...]
+    start: np.ndarray
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a method: `slots` transitions of `num_steps` leapfrog steps a draw."""
+
+    problem: str
+    method: str
+    num_steps: int
+    slots: int
+    warmup: int
+    adapt: int
+    draws: int
+    urgent: bool = False  # others wait for it
+
+    @property
+    def lane(self) -> tuple[str, str]:
+        """The name of what it runs with."""
+        return self.problem, self.method
+
+    @property
+    def leapfrogs(self) -> int:
+        """Leapfrog steps of one chain."""
+        return (self.warmup + self.draws) * self.slots * self.num_steps
+
+
+class Drawn(NamedTuple):
+    """What a job gave: positions (draw, chain, dim) under its first λ; acceptance, step sizes."""
+
+    positions: Array
+    acceptance: np.ndarray
+    step_size: np.ndarray
+
+
+class Lanes(NamedTuple):
+    """Every chain of every group (the two leading axes), in the middle of a trajectory."""
+
+    state: State
+    momentum: Any
+    origin: State  # where the trajectory started
+    energy: Any  # there
+    log_step: Any  # one a slot
+    accepted: Any  # acceptance rates of the draws so far, added up
+
+
+class Tunings(NamedTuple):
+    """λ and metric of every group and slot (the two leading axes)."""
+
+    lam: Parameterization
+    inverse_mass: Any
+
+    def at(self, slot: Array) -> Tunings:
+        """Those of one slot a group."""
+        return jax.vmap(lambda tree, index: jax.tree.map(lambda x: x[index], tree))(self, slot)
+
+
+class Row(NamedTuple):
+    """What a block of leapfrog steps is to each group."""
+
+    begins: Any  # a trajectory
+    ends: Any
+    adapts: Any
+    keeps: Any  # the draw
+    slot: Any
+    following: Any  # the slot of the next block
+
+
+@partial(jax.jit, static_argnames=("together", "leap", "alternating", "unroll"))
+def advance(
+    target, tunings, lanes, rows, key, *, together: bool, leap: int, alternating: int, unroll: int
+):
+    """Blocks of `leap` leapfrog steps; the first `alternating` groups may change λ in between.
+
+    `together`: the target is stacked, one a group.
+    """
+    each = 0 if together else None
+    noise_key, uniform_key = jax.random.split(key)
+    blocks = rows.begins.shape[0]
+    position = lanes.state.position
+    noise = jax.random.normal(noise_key, (blocks, *position.shape), position.dtype)
+    uniform = jax.random.uniform(uniform_key, (blocks, *position.shape[:2]), position.dtype)
+    evaluate = jax.vmap(
+        jax.vmap(jax.value_and_grad(Target.logdensity, argnums=1), (None, 0, None)), (each, 0, 0)
+    )
+    carry = jax.vmap(jax.vmap(carry_state, (None, 0, None, None)), (each, 0, 0, 0))
+    first_target = jax.tree.map(lambda x: x[:alternating], target) if together else target
+
+    def block(lanes: Lanes, inputs) -> tuple[Lanes, Array]:
+        row, noise, uniform = inputs
+        here = tunings.at(row.slot)
+        inverse_mass = here.inverse_mass[:, None]
+        spread = jnp.where(inverse_mass > 0, inverse_mass, jnp.inf) ** -0.5
+        pick = row.slot[:, None, None]
+        step = jnp.exp(jnp.take_along_axis(lanes.log_step, pick, axis=-1))
+
+        def energy(state: State, momentum: Array) -> Array:
+            return 0.5 * jnp.sum(momentum**2 * inverse_mass, axis=-1) - state.logdensity
+
+        begins = partial(_choose, row.begins[:, None])
+        momentum = begins(noise * spread, lanes.momentum)
+        origin = begins(lanes.state, lanes.origin)
+        before = begins(energy(lanes.state, momentum), lanes.energy)
+
+        def leapfrog(_, carried):
+            state, momentum = carried
+            momentum = momentum + 0.5 * step * state.score
+            position = state.position + step * inverse_mass * momentum
+            state = State(position, *evaluate(target, position, here.lam))
+            return state, momentum + 0.5 * step * state.score
+
+        state, momentum = jax.lax.fori_loop(
+            0, leap, leapfrog, (lanes.state, momentum), unroll=unroll
+        )
+        gain = before - energy(state, momentum)
+        gain = jnp.where(jnp.isnan(gain), -jnp.inf, gain)
+        acceptance = jnp.exp(jnp.minimum(gain, 0))
+        back = row.ends[:, None] & (jnp.log(uniform) >= gain)
+        state = _choose(back, origin, state)
+        direction = SIGN_RATE * jnp.sign(acceptance - TARGET_ACCEPT)
+        moved = (row.ends & row.adapts)[:, None] * direction
+        slots = jnp.arange(lanes.log_step.shape[-1])
+        log_step = lanes.log_step + moved[..., None] * (slots == pick)
+        accepted = lanes.accepted + (row.ends & row.keeps)[:, None] * acceptance
+        if alternating:
+            first = jax.tree.map(lambda x: x[:alternating], (state, here.lam, row))
+            then = tunings.at(row.following).lam
+            then = jax.tree.map(lambda x: x[:alternating], then)
+            there = carry(first_target, first[0], first[1], then)
+            changes = first[2].slot != first[2].following
+            carried = _choose(changes[:, None], there, first[0])
+            state = jax.tree.map(lambda x, new: x.at[:alternating].set(new), state, carried)
+        return Lanes(state, momentum, origin, before, log_step, accepted), state.position
+
+    return jax.lax.scan(block, lanes, (rows, noise, uniform))
+
+
+def _choose(which: Array, yes: Any, no: Any) -> Any:
+    """`jnp.where` over pytrees whose leaves may have trailing axes more than `which`."""
+
+    def choose(a: Array, b: Array) -> Array:
+        return jnp.where(which.reshape(which.shape + (1,) * (a.ndim - which.ndim)), a, b)
+
+    return jax.tree.map(choose, yes, no)
+
+
+@jax.jit
+def begin(target: Target, lanes: Lanes, group, start: Array, lam: Parameterization) -> Lanes:
+    """The lanes with one group at the start of a run."""
+    score = jax.vmap(jax.value_and_grad(Target.logdensity, argnums=1), (None, 0, None))
+    state = State(start, *score(target, start, lam))
+    log_step = jnp.full(lanes.log_step.shape[1:], -0.25 * np.log(start.shape[1]), start.dtype)
+    blank = jnp.zeros(start.shape[0], start.dtype)
+    fresh = Lanes(state, jnp.zeros_like(start), state, blank, log_step, blank)
+    return jax.tree.map(lambda all_, one: all_.at[group].set(one), lanes, fresh)
+
+
+@partial(jax.jit, static_argnames="every", donate_argnums=0)
+def store(buffer: Array, positions: Array, group, first, *, every: int) -> Array:
+    """A group's buffer with its draws of this call, one in `every` blocks, put in place."""
+    mine = jax.lax.dynamic_index_in_dim(positions, group, axis=1, keepdims=False)
+    return jax.lax.dynamic_update_slice(buffer, mine[every - 1 :: every], (first, 0, 0))

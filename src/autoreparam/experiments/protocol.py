@@ -1,0 +1,226 @@
+"""The paper's protocol: fits, runs at every number of leapfrog steps, ESS.
+
+Every finished cell (method and number of steps) is stored at once; what is stored is not run again.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from autoreparam.experiments import store
+from autoreparam.experiments.board import run_jobs
+from autoreparam.experiments.budget import Budget
+from autoreparam.experiments.ess import ess_of_each_chain, r_hat
+from autoreparam.experiments.fits import (
+    PILOT,
+    Prepared,
+    lane,
+    learn_from_pilot,
+    needed,
+    pilots,
+    prepare,
+)
+from autoreparam.experiments.lockstep import Drawn, Job, Lane
+from autoreparam.experiments.problem import Problem, load_problems, values
+from autoreparam.experiments.store import Results, mean_and_error
+
+
+@dataclass(eq=False)
+class Run:
+    """Models that run together under the protocol; `note` hears of each thing that got done."""
+
+    problems: dict[str, Problem]
+    results: dict[str, Results]
+    budget: Budget
+    methods: tuple[str, ...]
+    out: Path
+    note: Callable[[str, str], None]
+    out_of_time: Callable[[], bool]
+
+    def all(self) -> bool:
+        """Does what is not done yet; false if time ran out before."""
+        # The default of JAX on a GPU, half as many bits, would roughen the density.
+        with jax.default_matmul_precision("highest"):
+            for name in self.problems:
+                self._fit(name)
+            return not self.out_of_time() and self._sample_all()
+
+    # -- fits ---------------------------------------------------------------------------------
+
+    def _fit(self, name: str) -> None:
+        known = self.results[name].fits
+        for fit in _fits_before(self.methods):
+            if fit in known or self.out_of_time():
+                continue
+            began = time.perf_counter()
+            found = prepare(self.problems[name], fit, known, self.budget)
+            self._keep(name, fit, found, began)
+
+    def _keep(self, name: str, fit: str, found: Prepared, began: float) -> None:
+        self.results[name].fits[fit] = found
+        self._spent(name, "fits", began)
+        store.save(self.out, self.results[name])
+        self.note(name, f"{fit} fitted")
+
+    def _spent(self, name: str, what: str, began: float, share: int = 1) -> None:
+        seconds = self.results[name].seconds
+        seconds[what] = seconds.get(what, 0.0) + (time.perf_counter() - began) / share
+
+    # -- runs ---------------------------------------------------------------------------------
+
+    def _sample_all(self) -> bool:
+        lanes: dict[tuple[str, str], Lane] = {}
+        jobs = [job for name in self.problems for job in self._jobs(name, lanes)]
+        for number, some in enumerate(_by_leap(jobs, self.budget.leap)):
+            began = time.perf_counter()
+            leap = int(np.gcd.reduce([job.num_steps for job in some] + [self.budget.leap]))
+            done = run_jobs(
+                some,
+                lanes,
+                lambda job, drawn: self._finish(job, drawn, lanes),
+                key=jax.random.key(self.budget.seed + number),
+                leap=leap,
+                unroll=leap if jax.default_backend() != "cpu" else 1,
+                out_of_time=self.out_of_time,
+            )
+            for name in self.problems:
+                self._spent(name, "sampling", began, len(self.problems))
+                store.save(self.out, self.results[name])
+            if not done:
+                return False
+        return True
+
+    def _jobs(self, name: str, lanes: dict[tuple[str, str], Lane]) -> list[Job]:
+        """The cells of a model that are missing, pilots first; their lanes where known."""
+        b, fits = self.budget, self.results[name].fits
+        jobs = [
+            Job(name, method, steps, 2 if method == "iHMC" else 1, b.warmup, b.adapt, b.draws)
+            for method in self.methods
+            for steps in b.num_steps
+            if steps not in self.results[name].cells.get(method, {})
+        ]
+        if any(job.method == "auto" for job in jobs):
+            pilot = partial(
+                Job, name, num_steps=b.pilot_steps, slots=1, warmup=b.pilot_warmup,
+                adapt=b.pilot_warmup, draws=b.pilot_draws, urgent=True,
+            )  # fmt: skip
+            rounds = pairwise((*pilots(b), "auto"))
+            jobs += [pilot(method) for method, learned in rounds if learned not in fits]
+        for method in {job.method for job in jobs}:
+            if all(fit in fits for fit in needed((method,))):
+                lanes[name, method] = lane(self.problems[name], method, fits, b)
+        return jobs
+
+    def _finish(self, job: Job, drawn: Drawn, lanes: dict[tuple[str, str], Lane]) -> None:
+        results = self.results[job.problem]
+        if job.method in pilots(self.budget):
+            return self._learn(job, drawn, lanes)
+        learning = sum(results.fits[name].gradients for name in needed((job.method,)))
+        cell = measure(self.problems[job.problem], job, drawn, lanes[job.lane], learning)
+        results.add(job.method, job.num_steps, cell)
+        store.save(self.out, results)
+        text = f"{job.method}, {job.num_steps} steps: {cell['ess']:.3g} ESS per 1000 gradients"
+        return self.note(job.problem, text)
+
+    def _learn(self, job: Job, drawn: Drawn, lanes: dict[tuple[str, str], Lane]) -> None:
+        began = time.perf_counter()
+        problem, fits = self.problems[job.problem], self.results[job.problem].fits
+        paid = job.leapfrogs * self.budget.chains
+        found = learn_from_pilot(problem, fits[job.method], drawn, paid, self.budget)
+        following = dict(pairwise((*pilots(self.budget), "auto")))[job.method]
+        self._keep(job.problem, following, found, began)
+        lanes[job.problem, following] = lane(problem, following, fits, self.budget)
+
+
+def _fits_before(methods: tuple[str, ...]) -> list[str]:
+    """The variational fits of these methods, in the order in which they build on each other."""
+    wanted = [PILOT if name == "auto" else name for name in needed(methods)]
+    return ["VIP", *wanted] if "dVIP" in wanted and "VIP" not in wanted else wanted
+
+
+def measure(problem: Problem, job: Job, drawn: Drawn, lane: Lane, learning: int) -> dict[str, Any]:
+    """A cell: ESS per 1000 gradients of sampling and in total, over chains, and how it went."""
+    draws = values(problem.wide, drawn.positions, lane.lams[0])
+    each = jax.tree.map(lambda x: np.asarray(x)[problem.real], ess_of_each_chain(draws))
+    smallest = each.paper.min(axis=0)  # over variables, of each chain
+    sampling = job.draws * job.slots * job.num_steps
+    ess, error = mean_and_error(1000 * smallest / sampling)
+    arviz, arviz_error = mean_and_error(1000 * each.arviz.min(axis=0) / sampling)
+    everything = len(smallest) * job.leapfrogs + learning
+    return {
+        "ess": _short(ess),  # per 1000 gradients of sampling
+        "error": _short(error),
+        "arviz": _short(arviz),
+        "arviz_error": _short(arviz_error),
+        "total": _short(1000 * smallest.sum() / everything),
+        "slowest": problem.labels[int(each.paper.mean(axis=1).argmin())],
+        "r_hat": _short(np.asarray(r_hat(draws))[problem.real].max()),
+        "acceptance": _short(drawn.acceptance.mean()),
+        "step_size": [_short(size) for size in np.median(drawn.step_size, axis=0)],
+    }
+
+
+def run_models(
+    names: Sequence[str],
+    budget: Budget,
+    methods: Sequence[str],
+    out: Path,
+    *,
+    note: Callable[[str, str], None] = lambda name, text: None,
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> tuple[dict[str, Results], bool]:
+    """The results of models that run together, as far as time allowed; whether all is done."""
+    results = {name: store.load_or_begin(out, name, budget) for name in names}
+    steps = set(budget.num_steps)
+    unfinished = [
+        name for name, found in results.items()
+        if not all(steps <= set(found.cells.get(method, {})) for method in methods)
+    ]  # fmt: skip
+    if not unfinished:
+        return results, True
+    began = time.perf_counter()
+    problems = {problem.name: problem for problem in load_problems(unfinished)}
+    for name, problem in problems.items():
+        results[name].counts = problem.counts
+        results[name].machine = _machine(problem)
+    some = {name: results[name] for name in unfinished}
+    run = Run(problems, some, budget, tuple(methods), out, note, out_of_time)
+    done = run.all()
+    for name in unfinished:
+        run._spent(name, "in all", began, len(unfinished))
+        store.save(out, results[name])
+    return results, done
+
+
+def _machine(problem: Problem) -> dict[str, str]:
+    return {
+        "device": jax.devices()[0].device_kind,
+        "backend": jax.default_backend(),
+        "dtype": str(np.dtype(problem.target.program.dtype)),
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _by_leap(jobs: list[Job], leap: int) -> list[list[Job]]:
+    """Jobs that share a compiled program: those whose steps come in whole blocks, and the rest.
+
+    The first have the pilot among them, whose λ the others may need.
+    """
+    long = [job for job in jobs if job.num_steps % leap == 0]
+    short = [job for job in jobs if job.num_steps % leap != 0]
+    return [some for some in (long, short) if some]
+
+
+def _short(number: float) -> float:
+    return float(f"{number:.5g}")

@@ -1,0 +1,63 @@
+"""How the figures look: one color and one marker a method, PNG and SVG of each."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg", force=False)
+
+import matplotlib.pyplot as plt
+
+# Okabe and Ito's palette, which the color-blind can tell apart.
+COLORS = {
+    "CP": "#0072B2",
+    "NCP": "#D55E00",
+    "iHMC": "#009E73",
+    "VIP": "#CC79A7",
+    "dVIP": "#E69F00",
+    "auto": "#000000",
+}
+MARKERS = {"CP": "s", "NCP": "D", "iHMC": "^", "VIP": "o", "dVIP": "v", "auto": "*"}
+TITLES = {
+    "german_credit": "German credit",
+    "eight_schools": "Eight schools",
+    "election88": "Election '88",
+    "electric": "Electric",
+}
+
+
+def title_of(model: str) -> str:
+    """The name of a model on a page."""
+    return TITLES.get(model, model.replace("radon_", "Radon "))
+
+
+def styled() -> AbstractContextManager:
+    """Settings for print."""
+    return mpl.rc_context(
+        {
+            "figure.dpi": 100,
+            "savefig.dpi": 200,
+            "font.size": 9,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "legend.frameon": False,
+            "legend.handletextpad": 0.3,
+            "legend.columnspacing": 1.2,
+            "figure.constrained_layout.use": True,
+            "svg.hashsalt": "autoreparam",  # the same file from the same data
+        }
+    )
+
+
+def save(figure: Any, folder: Path, name: str) -> None:
+    """Writes a figure as PNG and SVG, and closes it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for ending in ("png", "svg"):
+        figure.savefig(
+            folder / f"{name}.{ending}", metadata={"Date": None} if ending == "svg" else None
+        )
+    plt.close(figure)
