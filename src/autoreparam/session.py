@@ -266,7 +266,8 @@ class Session:
             stats = {name: value[..., 0] for name, value in stats.items()}
         values, log_det = self._mapped_back(phase, trail)
         stats["lp"] = trail.logdensity - log_det
-        return Draws(values, stats, trail.position if self.settings.save_working else None)
+        kept = trail.position if self.settings.save_working else None
+        return Draws(values, stats, kept, trail.position)
 
     def _mapped_back(self, phase: str, trail: Trail) -> Any:
         """Values and log determinants of the draws, each with the λ that it was drawn under."""
