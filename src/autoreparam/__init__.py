@@ -5,7 +5,10 @@ from autoreparam.program.families import Standardization, register
 from autoreparam.program.handlers import log_joint, reparameterize
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.trace import Program, inspect
+from autoreparam.results import plots
 from autoreparam.results.diagnostics import efficiency, summary
+from autoreparam.results.lam import parameterization
+from autoreparam.results.report import report
 from autoreparam.sampling import compilation_cache, learn, resume, sample
 
 __all__ = [
@@ -18,8 +21,11 @@ __all__ = [
     "learn",
     "log_joint",
     "paper",
+    "parameterization",
+    "plots",
     "register",
     "reparameterize",
+    "report",
     "resume",
     "sample",
     "summary",

@@ -42,7 +42,7 @@ def worst_pairs(
     rows = working.shape[0] * working.shape[1]
     if rows < 8:
         return None
-    hit = np.asarray(diverging).reshape(rows, -1).any(axis=1)
+    hit: np.ndarray = np.asarray(diverging, bool).reshape(rows, -1).max(axis=1)
     looked, shown = _spread(rows, RANKED), _with_hits(rows, hit)
     before = {site.name: _free(site, values, rows) for site in program.latents}
     before = {name: free for name, free in before.items() if free.shape[1]}
