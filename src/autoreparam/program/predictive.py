@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jax.numpy as jnp
 from jax import Array
 from numpyro.handlers import block, seed, substitute, trace, uncondition
 
-from autoreparam.errors import ModelError
 from autoreparam.program.program import Program
 from autoreparam.program.site import ONE_AT_A_TIME
 
 
 def predict(program: Program, values: Mapping[str, Any], key: Array) -> dict[str, Array]:
     """One draw of each observed site, given the values of the latents."""
-    latents = {site.name: values[site.name] for site in program.latents}
+    latents = {site.name: jnp.asarray(values[site.name]) for site in program.latents}
     observed = [site.name for site in program.sites if site.kind == "observed"]
     with (
         ONE_AT_A_TIME,
@@ -26,10 +26,4 @@ def predict(program: Program, values: Mapping[str, Any], key: Array) -> dict[str
         uncondition(),
     ):
         program.run()
-    for name in observed:
-        if found[name]["is_observed"]:
-            raise ModelError(
-                f"site '{name}' cannot be predicted: it is observed inside scan or cond. Observe "
-                "it outside, or leave posterior_predictive out."
-            )
     return {name: found[name]["value"] for name in observed}
