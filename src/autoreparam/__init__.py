@@ -7,6 +7,7 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.trace import Program, inspect
 from autoreparam.results import plots
 from autoreparam.results.diagnostics import efficiency, summary
+from autoreparam.results.export import numpyro_code
 from autoreparam.results.lam import parameterization
 from autoreparam.results.report import report
 from autoreparam.sampling import compilation_cache, learn, resume, sample
@@ -20,6 +21,7 @@ __all__ = [
     "inspect",
     "learn",
     "log_joint",
+    "numpyro_code",
     "paper",
     "parameterization",
     "plots",
