@@ -36,7 +36,7 @@ class Browser:
                 *flags,
                 f"--user-data-dir={profile}",
                 "about:blank",
-            ],  # fmt: skip
+            ],
             pass_fds=high,
             stderr=subprocess.DEVNULL,
         )
@@ -81,10 +81,8 @@ class Browser:
             self.errors.append(params["exceptionDetails"])
         elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
             self.errors.append(params["entry"])
-        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning"):
-            self.errors.append(params)
-        elif method == "Page.javascriptDialogOpening":
-            self.errors.append(params)
+        elif method in ("Runtime.consoleAPICalled", "Page.javascriptDialogOpening"):
+            self.errors.append(params)  # the page has nothing to say there
         elif method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
         return event

@@ -1,4 +1,4 @@
-"""The report: what it says, that it is safe, and that a browser, a phone and a keyboard can use it."""
+"""The report: what it says, that it is safe, and that everybody can use it."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def runs():
             parameterization=name,
             **settings,
             posterior_predictive=name == "auto",
-        )  # fmt: skip
+        )
         for name in ("auto", "interleaved")
     }
 

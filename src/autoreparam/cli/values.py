@@ -157,7 +157,7 @@ def _column(words: list[str]) -> np.ndarray:
 
 def _numbers(name: str, value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind not in "fiub":
-        example = value.ravel()[0]
+        example = str(value.ravel()[0])
         raise DataError(
             f"'{name}' holds text ({example!r}, ...); a model needs numbers. Code it as 0, 1, ..."
         )

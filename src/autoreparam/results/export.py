@@ -52,6 +52,7 @@ def numpyro_code(tree: xarray.DataTree) -> str:
 
 
 def _array(lam: np.ndarray) -> str:
+    lam = np.round(lam.astype(float), 4)
     if lam.size and (lam == lam.flat[0]).all():
-        return repr(round(float(lam.flat[0]), 4))
-    return f"np.array({np.round(lam, 4).tolist()})"
+        return repr(float(lam.flat[0]))
+    return f"np.array({lam.tolist()})"
