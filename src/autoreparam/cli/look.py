@@ -78,7 +78,7 @@ def report(
     """Writes one self-contained page about a run."""
     tree = read_tree(run)
     if code:
-        typer.echo(ar.numpyro_code(tree))
+        typer.echo(ar.interop.numpyro_code(tree))
         return
     others = {}
     for entry in beside or ():

@@ -23,7 +23,7 @@ def numpyro_code(tree: xarray.DataTree) -> str:
     `LocScaleReparam` does not know, or whose location and scale have each a λ of their own, are
     listed as comments and stay centered.
 
-    >>> print(ar.numpyro_code(tree))
+    >>> print(ar.interop.numpyro_code(tree))
     """
     lam = parameterization(tree)
     families = {site["name"]: site["distribution"] for site in sites(tree)}

@@ -42,10 +42,11 @@ def parameterization(tree: xarray.DataTree, *, slot: int = -1, ax: Axes | None =
     table = np.full((len(rows), max(map(len, rows))), np.nan)
     for line, row in zip(table, rows):
         line[: len(row)] = row
-    ax = ax or _axes(figsize=(8, 0.8 + 0.25 * len(rows)))
+    ax = ax or _axes(figsize=(8, 1.2 + 0.25 * len(rows)))
     image = ax.imshow(table, vmin=0, vmax=1, cmap="viridis", aspect="auto", interpolation="none")
     ax.set_yticks(ticks, labels)
     ax.set_xlabel("element")
+    ax.xaxis.get_major_locator().set_params(integer=True)
     ax.figure.colorbar(image, ax=ax, label="λ")
     return ax
 
