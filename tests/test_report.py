@@ -3,6 +3,7 @@
 import json
 import re
 from html.parser import HTMLParser
+from importlib import metadata
 
 import jax
 import numpy as np
@@ -42,6 +43,7 @@ def runs():
             parameterization=name,
             **settings,
             posterior_predictive=name == "auto",
+            log_likelihood=name == "auto",
         )
         for name in ("auto", "interleaved")
     }
@@ -238,6 +240,30 @@ def test_what_is_observed_inside_scan_is_predicted_too():
     program = ar.inspect(walk, (np.zeros(3),))
     found = predict(program, {"x": np.array([1.0, 2.0, 3.0])}, jax.random.key(0))["y"]
     np.testing.assert_allclose(found, [1.0, 2.0, 3.0], atol=0.05)
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")  # of a run as short as this
+def test_arviz_takes_the_tree(runs):
+    import arviz_stats
+
+    table = arviz_stats.summary(runs["auto"], var_names=["mu", "tau"])
+    assert list(table.index) == ["mu", "tau"]
+    assert np.isfinite(arviz_stats.loo(runs["auto"], var_name="y").elpd)
+
+
+@pytest.mark.skipif(
+    tuple(map(int, metadata.version("matplotlib").split(".")[:2])) >= (3, 11),
+    reason="arviz-plots 0.8.0 fails to import with matplotlib 3.11",
+)
+def test_arviz_plots_draws_the_tree(runs):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import arviz_plots
+
+    arviz_plots.plot_trace(runs["auto"], var_names=["mu", "tau"], backend="matplotlib")
+    arviz_plots.plot_rank(runs["auto"], var_names=["mu"], backend="matplotlib")
+    arviz_plots.plot_ppc_dist(runs["auto"], backend="matplotlib", num_samples=10)
 
 
 @pytest.fixture(scope="module")
