@@ -1,6 +1,5 @@
 """All code in the documentation runs, with runs made small."""
 
-import os
 import re
 import shlex
 import sys
@@ -129,17 +128,7 @@ def test_the_code_of_a_page_runs(page, small):
         elif language == "bash" and page.name != "README.md":
             for line in text.splitlines():
                 if line.startswith("autoreparam "):
-                    _data_of_the_tutorial(small, names)
                     command(shlex.split(line)[1:])
-
-
-def _data_of_the_tutorial(folder, names):
-    """The tutorial has its data in Python, and lets the reader write the file."""
-    if "data" in names and not os.path.exists("data.json"):
-        import json
-
-        data = {key: value.tolist() for key, value in names["data"].items()}
-        (folder / "data.json").write_text(json.dumps(data), encoding="utf-8")
 
 
 def test_every_page_is_in_the_menu_and_every_how_to_has_code():
