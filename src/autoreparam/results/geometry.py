@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,9 +44,17 @@ def worst_pairs(
         return None
     hit: np.ndarray = np.asarray(diverging, bool).reshape(rows, -1).max(axis=1)
     looked, shown = _spread(rows, RANKED), _with_hits(rows, hit)
-    before = {site.name: _free(site, values, rows) for site in program.latents}
-    before = {name: free for name, free in before.items() if free.shape[1]}
-    after = dict(zip(before, _split(program, working.reshape(rows, -1), before)))
+    used = np.union1d(looked, shown)
+    columns = {site.name: _spread(site.size, SCALARS) for site in program.latents if site.size}
+    before, after = {}, {}
+    for site, moved in zip(program.latents, _split(program, working.reshape(rows, -1))):
+        if site.name in values and site.name in columns:
+            draws = np.asarray(values[site.name]).reshape(rows, -1)
+            free = _free(site, draws, used, columns[site.name])
+            if free is not None:
+                before[site.name] = free
+                after[site.name] = moved[np.ix_(used, columns[site.name])]
+    hit, looked, shown = hit[used], np.searchsorted(used, looked), np.searchsorted(used, shown)
     found = []
     for site in program.candidates:
         parents = [name for name in site.parents if name in before and name != site.name]
@@ -55,8 +63,8 @@ def worst_pairs(
         here = {name: before[name][looked] for name in (site.name, *parents)}
         parent, i, j = _worst(here, site.name, parents)
         pair: dict[str, Any] = {
-            "child": _label(site, i),
-            "parent": _label(program[parent], j),
+            "child": _label(site, columns[site.name][i]),
+            "parent": _label(program[parent], columns[parent][j]),
             "child_free": site.support,
             "parent_free": program[parent].support,
         }
@@ -74,15 +82,13 @@ def worst_pairs(
 def _worst(here: Mapping[str, np.ndarray], child: str, parents: list[str]) -> tuple[str, int, int]:
     """The parent, and the elements of child and parent, that depend on each other most."""
     given = _given({name: here[name] for name in parents}, len(here[child]))
-    i = _spread(here[child].shape[1], SCALARS)
     best, worst = -1.0, (parents[0], 0, 0)
     for name in parents:
-        j = _spread(here[name].shape[1], SCALARS)
-        linear, funnel = dependence(here[child][:, i], here[name][:, j], given)
+        linear, funnel = dependence(here[child], here[name], given)
         table = np.maximum(linear / 2, funnel)  # a metric can undo a line, never a funnel
-        a, b = np.unravel_index(np.argmax(table), table.shape)
-        if table[a, b] > best:
-            best, worst = float(table[a, b]), (name, int(i[a]), int(j[b]))
+        i, j = np.unravel_index(np.argmax(table), table.shape)
+        if table[i, j] > best:
+            best, worst = float(table[i, j]), (name, int(i), int(j))
     return worst
 
 
@@ -109,21 +115,21 @@ def _ranks(x: np.ndarray) -> np.ndarray:
     return np.where(np.ptp(x, axis=0) > 0, ranks / ranks.std(axis=0), 0.0)
 
 
-def _free(site: Site, values: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
-    """Unconstrained draws of a site, (row, element); no column where that is not simple."""
-    if site.support not in FREE or site.name not in values:
-        return np.empty((rows, 0))
+def _free(
+    site: Site, draws: np.ndarray, rows: np.ndarray, columns: np.ndarray
+) -> np.ndarray | None:
+    """Unconstrained draws of some elements of a site; None where that is not simple."""
+    if site.support not in FREE or draws.shape[1] != site.size:
+        return None
     with np.errstate(all="ignore"):
-        free = FREE[site.support](np.asarray(values[site.name], float).reshape(rows, -1))
-    simple = free.shape[1] == site.size and np.isfinite(free).all()
-    return free if simple else np.empty((rows, 0))
+        free = FREE[site.support](draws[np.ix_(rows, columns)].astype(float))
+    return free if np.isfinite(free).all() else None
 
 
-def _split(program: Program, working: np.ndarray, names: Iterable[str]) -> list[np.ndarray]:
-    """The columns of the working vector that belong to each of these latents."""
+def _split(program: Program, working: np.ndarray) -> list[np.ndarray]:
+    """The columns of the working vector that belong to each latent."""
     ends = np.cumsum([site.size for site in program.latents])
-    parts = dict(zip((site.name for site in program.latents), np.split(working, ends[:-1], axis=1)))
-    return [parts[name] for name in names]
+    return np.split(working, ends[:-1], axis=1)
 
 
 def _spread(count: int, most: int) -> np.ndarray:
@@ -137,7 +143,7 @@ def _with_hits(rows: int, hit: np.ndarray) -> np.ndarray:
     return np.union1d(_spread(rows, POINTS - len(hits)), hits)
 
 
-def _label(site: Site, element: int) -> str:
+def _label(site: Site, element: Any) -> str:
     if not site.shape:
         return site.name
     index = np.unravel_index(element, site.shape)

@@ -46,7 +46,7 @@ def parameterization(tree: xarray.DataTree, *, slot: int = -1, ax: Axes | None =
     image = ax.imshow(table, vmin=0, vmax=1, cmap="viridis", aspect="auto", interpolation="none")
     ax.set_yticks(ticks, labels)
     ax.set_xlabel("element")
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.locator_params(axis="x", integer=True)
     ax.figure.colorbar(image, ax=ax, label="λ")
     return ax
 

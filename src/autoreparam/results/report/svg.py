@@ -14,7 +14,7 @@ def scatter(
     x: np.ndarray, y: np.ndarray, marked: np.ndarray, labels: tuple[str, str], said: str
 ) -> str:
     """Points as dots, the marked ones as crosses; axes with their extreme values."""
-    width, height, pad = 320, 280, 34
+    width, height, pad = 320, 280, 40
     px, py = _to(x, pad, width - 8), _to(y, height - pad, 8)
     dots = "".join(f"M{a} {b}h0" for a, b in zip(px[~marked], py[~marked]))
     crosses = "".join(f"M{a - 3} {b - 3}l6 6m0 -6l-6 6" for a, b in zip(px[marked], py[marked]))
@@ -32,7 +32,7 @@ def scatter(
 
 def traces(draws: np.ndarray, said: str) -> str:
     """One line a chain over the draws, (chain, draw)."""
-    width, height, pad = 480, 150, 34
+    width, height, pad = 480, 180, 40
     take = np.unique(np.linspace(0, draws.shape[1] - 1, TRACE_POINTS).astype(int))
     shown = draws[:, take]
     px = _to(take.astype(float), pad, width - 8)
@@ -63,7 +63,7 @@ def ranks(draws: np.ndarray, said: str) -> str:
     heights = np.stack(
         [np.histogram(row, bins, range=(0, chains * count))[0] / (count / bins) for row in order]
     )
-    width, height, pad = 480, 150, 12
+    width, height, pad = 480, 180, 12
     top = max(2.0, float(heights.max()))
     edges = np.round(np.linspace(pad, width - 8, bins + 1), 1)
     level = round(height - 20 - (height - 26) / top, 1)
