@@ -115,7 +115,14 @@ def command(words):
     assert done.exit_code == 0, (words, done.output, done.stderr)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=str)
+# BlackJAX's own warm-up takes half a minute to compile; what the
+# page shows of ours is in test_interop.py.
+SLOW = {Path("docs/howto/blackjax.md"): pytest.mark.slow}
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=SLOW.get(page, ()), id=str(page)) for page in PAGES]
+)
 def test_the_code_of_a_page_runs(page, small):
     names: dict = {"__name__": "page"}
     for language, title, text in blocks(page):
