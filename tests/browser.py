@@ -99,9 +99,8 @@ class Browser:
 
     def run(self, script):
         """The value of an expression on the page."""
-        return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get(
-            "value"
-        )
+        options = {"returnByValue": True, "awaitPromise": True}
+        return self.call("Runtime.evaluate", expression=script, **options)["result"].get("value")
 
     def hover(self, selector):
         """Moves the mouse over the middle of the first such element."""
@@ -110,8 +109,13 @@ class Browser:
             f"return [b.x + b.width / 2, b.y + b.height / 2]; }})"
             f"(document.querySelector({selector!r}))"
         )
-        self.run("new Promise(requestAnimationFrame)")
+        self.settle()
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+        self.settle()
+
+    def settle(self):
+        """Waits until what was asked for is drawn and its events are handled."""
+        self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def press(self, key):
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key)

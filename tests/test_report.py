@@ -291,6 +291,7 @@ def test_pointing_at_a_cell_shows_its_value(browser, page, runs):
     assert browser.run("document.getElementById('tip').textContent") == (
         f"{name}[b & c]: λ = {lam:.2f}"
     )
+    assert not browser.run("document.getElementById('tip').hidden")
     assert browser.errors == []
 
 
@@ -301,6 +302,8 @@ def test_arrow_keys_go_from_cell_to_cell(browser, page):
     tips = []
     for key in ("ArrowRight", "ArrowRight", "End", "Home"):
         browser.press(key)
+        browser.settle()
+        assert not browser.run("document.getElementById('tip').hidden")
         tips.append(browser.run("document.getElementById('tip').textContent"))
     assert [re.search(r"\[(.*)\]", tip)[1] for tip in tips] == [LABELS[i] for i in (0, 1, 4, 0)]
     browser.press("Escape")

@@ -7,6 +7,10 @@
     cell.classList.add("here");
     tip.textContent = cell.dataset.tip;
     tip.hidden = false;
+    place(cell);
+  }
+
+  function place(cell) {
     const box = cell.getBoundingClientRect();
     const left = Math.min(box.left, window.innerWidth - tip.offsetWidth - 8);
     const above = box.top - tip.offsetHeight - 6;
@@ -23,7 +27,10 @@
     if (event.target.dataset && event.target.dataset.tip) show(event.target);
     else hide();
   });
-  document.addEventListener("scroll", hide, { passive: true });
+  document.addEventListener("scroll", () => {
+    const cell = document.querySelector(".here");
+    if (cell) place(cell);
+  }, { passive: true, capture: true });
 
   function columns(grid) {
     return getComputedStyle(grid).gridTemplateColumns.split(" ").length;
