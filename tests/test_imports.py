@@ -33,7 +33,8 @@ FLOORS = {
     "experiments": {FRONT, "sampling", "paper", "zoo", *BELOW_SAMPLING},
     "cli": {FRONT, "experiments", "sampling", "paper", "zoo", *BELOW_SAMPLING},
 }
-SAME_ROOM = {"session": "sampling"}  # files of the front door beside sampling.py
+# Files of the front door beside sampling.py.
+SAME_ROOM = {"session": "sampling", "interop": "sampling"}
 WINGS_OF_LIBRARIES = {
     "numpyro": {"program", "zoo"},
     "blackjax": {"mcmc"},

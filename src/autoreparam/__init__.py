@@ -1,11 +1,14 @@
 """Write Bayesian models the natural way; sample them in the parameterization that fits the data."""
 
-from autoreparam import paper, zoo
+from autoreparam import interop, paper, zoo
 from autoreparam.program.families import Standardization, register
 from autoreparam.program.handlers import log_joint, reparameterize
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.trace import Program, inspect
+from autoreparam.results import plots
 from autoreparam.results.diagnostics import efficiency, summary
+from autoreparam.results.lam import parameterization
+from autoreparam.results.report import report
 from autoreparam.sampling import compilation_cache, learn, resume, sample
 
 __all__ = [
@@ -15,11 +18,15 @@ __all__ = [
     "compilation_cache",
     "efficiency",
     "inspect",
+    "interop",
     "learn",
     "log_joint",
     "paper",
+    "parameterization",
+    "plots",
     "register",
     "reparameterize",
+    "report",
     "resume",
     "sample",
     "summary",

@@ -60,6 +60,7 @@ def sample(
     save_warmup: bool = False,
     save_working: bool = False,
     log_likelihood: bool = False,
+    posterior_predictive: bool = False,
     var_names: Iterable[str] | None = None,
     coords: Mapping[str, Any] | None = None,
     dims: Mapping[str, Any] | None = None,
@@ -97,7 +98,7 @@ def sample(
         session = Session(settings, engine, notes, store)
         session.check_labels(var_names, coords, dims)
         session.go(bar)
-    return session.tree(var_names, coords, dims, log_likelihood)
+    return session.tree(var_names, coords, dims, log_likelihood, posterior_predictive)
 
 
 def resume(
@@ -111,6 +112,7 @@ def resume(
     coords: Mapping[str, Any] | None = None,
     dims: Mapping[str, Any] | None = None,
     log_likelihood: bool = False,
+    posterior_predictive: bool = False,
     progress: bool = True,
 ) -> xarray.DataTree:
     """Finishes a run that was broken off, or extends a finished one to `draws` draws.
@@ -135,7 +137,7 @@ def resume(
     session.check_labels(var_names, coords, dims)
     with Progress(progress) as bar:
         session.go(bar)
-    return session.tree(var_names, coords, dims, log_likelihood)
+    return session.tree(var_names, coords, dims, log_likelihood, posterior_predictive)
 
 
 def learn(

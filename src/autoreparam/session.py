@@ -20,6 +20,7 @@ from autoreparam.mcmc.hmc import Info
 from autoreparam.mcmc.interleaved import slot_count
 from autoreparam.mcmc.warmup import Step
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.predictive import predict
 from autoreparam.program.target import Target
 from autoreparam.results.diagnostics import warnings_for
 from autoreparam.results.learning import learning_dataset
@@ -203,6 +204,7 @@ class Session:
         coords: Mapping[str, Any] | None,
         dims: Mapping[str, Any] | None,
         log_likelihood: bool,
+        posterior_predictive: bool = False,
     ) -> xarray.DataTree:
         """Everything drawn so far, in the ArviZ schema."""
         from xarray import DataTree
@@ -241,7 +243,8 @@ class Session:
             coords=coords,
             dims=dims,
             var_names=var_names,
-            log_likelihood=self._log_likelihood() if log_likelihood else None,
+            log_likelihood=self._each(_likelihoods) if log_likelihood else None,
+            posterior_predictive=self._predictive() if posterior_predictive else None,
         )
         if engine.tuner.reports:
             tree["learning"] = DataTree(learning_dataset(engine.tuner.reports))
@@ -252,10 +255,14 @@ class Session:
             warnings.warn(sentence, SamplingWarning, stacklevel=3)
         return tree
 
-    def _log_likelihood(self) -> dict[str, np.ndarray]:
+    def _each(self, call: Callable, *key: Any) -> dict[str, np.ndarray]:
+        """What `call` says of every draw that is kept."""
         engine = self.engine
         trail = _joined(self.trails["sampling"], engine, self.settings.thin)
-        return _by_rows(_likelihoods, engine.chains.target, trail.position, engine.lams[-1])
+        return _by_rows(call, engine.chains.target, trail.position, engine.lams[-1], *key)
+
+    def _predictive(self) -> dict[str, np.ndarray]:
+        return self._each(_predictions, jax.random.fold_in(jax.random.key(self.settings.seed), 1))
 
     def _draws(self, phase: str, thin: int) -> Draws:
         engine = self.engine
@@ -269,7 +276,8 @@ class Session:
             stats = {name: value[..., 0] for name, value in stats.items()}
         values, log_det = self._mapped_back(phase, trail)
         stats["lp"] = trail.logdensity - log_det
-        return Draws(values, stats, trail.position if self.settings.save_working else None)
+        kept = trail.position if self.settings.save_working else None
+        return Draws(values, stats, kept, trail.position)
 
     def _mapped_back(self, phase: str, trail: Trail) -> Any:
         """Values and log determinants of the draws, each with the λ that it was drawn under."""
@@ -325,8 +333,21 @@ def _likelihoods(target: Target, positions: Any, lam: Parameterization):
     return jax.vmap(lambda position: target.log_likelihood(position, lam))(positions)
 
 
-def _by_rows(call: Callable, target: Target, positions: np.ndarray, lam: Parameterization) -> Any:
-    """What `call` gives for draws of shape (chain, draw, dim), a block of rows at a time."""
+@jax.jit
+def _predictions(target: Target, positions: Any, lam: Parameterization, key: Any):
+    def one(position, key):
+        return predict(target.program, target.to_sites(position, lam), key)
+
+    return jax.vmap(one)(positions, jax.random.split(key, len(positions)))
+
+
+def _by_rows(
+    call: Callable, target: Target, positions: np.ndarray, lam: Parameterization, *key: Any
+) -> Any:
+    """What `call` gives for draws of shape (chain, draw, dim), a block of rows at a time.
+
+    A `key`, where `call` takes one, is different in each block.
+    """
     chains, draws, size = positions.shape
     rows = positions.reshape(-1, size)
     # One compiled shape, whatever the number of draws.
@@ -334,7 +355,10 @@ def _by_rows(call: Callable, target: Target, positions: np.ndarray, lam: Paramet
     padded = np.zeros((blocks * ROWS, size), rows.dtype)
     padded[: len(rows)] = rows
     parts = [
-        jax.device_get(call(target, padded[i : i + ROWS], lam)) for i in range(0, len(padded), ROWS)
+        jax.device_get(
+            call(target, padded[i : i + ROWS], lam, *(jax.random.fold_in(k, i) for k in key))
+        )
+        for i in range(0, len(padded), ROWS)
     ]
     joined = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(rows)], *parts)
     return jax.tree.map(lambda leaf: leaf.reshape(chains, draws, *leaf.shape[1:]), joined)

@@ -60,8 +60,8 @@ def efficiency(tree: xarray.DataTree, most: int | None = None) -> Efficiency:
     latents = texts(tree.attrs.get("latents", list(posterior.data_vars)))
     variables = [posterior[name] for name in latents if name in posterior]
     if most is None or not variables:
-        return _efficiency(tree, [measure(variable) for variable in variables])
-    return _efficiency(tree, list(map(measure, variables, slowest(variables, most))))
+        return efficiency_of(tree, [measure(variable) for variable in variables])
+    return efficiency_of(tree, list(map(measure, variables, slowest(variables, most))))
 
 
 def summary(tree: xarray.DataTree, var_names: Iterable[str] | None = None) -> Summary:
@@ -85,13 +85,13 @@ def summary(tree: xarray.DataTree, var_names: Iterable[str] | None = None) -> Su
     latents = texts(tree.attrs.get("latents", names))
     footer = ""
     if all(name in measured for name in latents):
-        footer = _in_a_line(_efficiency(tree, [measured[name] for name in latents]))
+        footer = _in_a_line(efficiency_of(tree, [measured[name] for name in latents]))
     return Summary(tuple(label for m in measured.values() for label in m.labels), columns, footer)
 
 
 def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list[str]:
     """What is wrong with a run and what to do, a sentence each; none if all is well."""
-    found = found or efficiency(tree, most=_affordable(_group(tree, "posterior").sizes))
+    found = found or efficiency(tree, most=affordable(_group(tree, "posterior").sizes))
     attrs, said = tree.attrs, []
     transitions = found.chains * found.draws
     if attrs.get("interrupted", 0):
@@ -148,12 +148,14 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
     return said
 
 
-def _affordable(sizes: Mapping[Any, int]) -> int:
+def affordable(sizes: Mapping[Any, int]) -> int:
+    """How many scalars can be measured in a few seconds."""
     draws = sizes.get("chain", 0) * sizes.get("draw", 0)
     return max(LEAST_MEASURED, min(MOST_MEASURED, DRAWS_MEASURED // max(draws, 1)))
 
 
-def _efficiency(tree: xarray.DataTree, measured: list[Measured]) -> Efficiency:
+def efficiency_of(tree: xarray.DataTree, measured: list[Measured]) -> Efficiency:
+    """The measures of a run from those of its scalars."""
     labels = [name for m in measured for name, moves in zip(m.labels, m.varies) if moves]
 
     def varying(parts: Iterable[np.ndarray]) -> np.ndarray:

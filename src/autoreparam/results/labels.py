@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -190,3 +192,30 @@ def origin() -> dict[str, str]:
         "inference_library": "autoreparam",
         "inference_library_version": _version(),
     }
+
+
+def versions() -> str:
+    """The versions that made the draws, as JSON."""
+    libraries = ("jax", "numpyro", "blackjax", "optax", "numpy", "xarray", "arviz-stats")
+    found = {"autoreparam": _version(), "python": platform.python_version()}
+    return json.dumps({**found, **{name: metadata.version(name) for name in libraries}})
+
+
+def described(program: Program, names: Mapping[str, str]) -> str:
+    """What each latent and observed site is, as JSON: what a report says of it."""
+    return json.dumps(
+        [
+            {
+                "name": site.name,
+                "variable": names.get(site.name, site.name),
+                "kind": site.kind,
+                "distribution": site.distribution,
+                "shape": list(site.shape),
+                "parents": list(site.parents),
+                "candidate": site.candidate,
+                "note": site.note,
+            }
+            for site in program.sites
+            if site.kind in ("latent", "observed")
+        ]
+    )

@@ -66,7 +66,7 @@ def measure(variable: xarray.DataArray, only: np.ndarray | None = None) -> Measu
     from arviz_base import rcParams
     from arviz_stats.base import array_stats
 
-    labels, values = _scalar_names(variable), _flat(variable)
+    labels, values = scalar_names(variable), _flat(variable)
     if only is not None:
         labels, values = [labels[i] for i in np.flatnonzero(only)], values[..., only]
     chains, draws, count = values.shape
@@ -133,7 +133,8 @@ def _flat(variable: xarray.DataArray) -> np.ndarray:
     return values.reshape(*values.shape[:2], math.prod(values.shape[2:]))
 
 
-def _scalar_names(variable: xarray.DataArray) -> list[str]:
+def scalar_names(variable: xarray.DataArray) -> list[str]:
+    """A name for each element of a variable, chains and draws aside: `theta[3]`."""
     own = _own(variable)
     if not own:
         return [str(variable.name)]

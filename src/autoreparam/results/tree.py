@@ -11,7 +11,8 @@ import numpy as np
 
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.program import Program
-from autoreparam.results.labels import Labels, by_site, dataset, origin, unique
+from autoreparam.results.geometry import worst_pairs
+from autoreparam.results.labels import Labels, by_site, dataset, described, origin, unique, versions
 
 if TYPE_CHECKING:
     import xarray
@@ -25,7 +26,8 @@ class Draws:
 
     values: Mapping[str, np.ndarray]  # (chain, draw, *shape): latents and deterministics
     stats: Mapping[str, np.ndarray]  # (chain, draw) or, interleaved, (chain, draw, slot)
-    working: np.ndarray | None = None  # (chain, draw, element)
+    working: np.ndarray | None = None  # (chain, draw, element): kept if asked for
+    position: np.ndarray | None = None  # the same, for the geometry of a few pairs
 
 
 def to_tree(
@@ -42,6 +44,7 @@ def to_tree(
     dims: Mapping[str, Sequence[str | None]] | None = None,
     var_names: Iterable[str] | None = None,
     log_likelihood: Mapping[str, np.ndarray] | None = None,
+    posterior_predictive: Mapping[str, np.ndarray] | None = None,
 ) -> xarray.DataTree:
     """The run as a tree that ArviZ reads and that survives NetCDF and zarr.
 
@@ -77,6 +80,8 @@ def to_tree(
             groups[f"{prefix}working"] = _sampled({"position": phase.working}, "element")
     if log_likelihood is not None:
         groups["log_likelihood"] = _likelihood(log_likelihood, observed, labels)
+    if posterior_predictive is not None:
+        groups["posterior_predictive"] = labels.dataset(posterior_predictive, ("chain", "draw"))
     groups["observed_data"] = labels.dataset(observed)
     groups["constant_data"] = labels.dataset(constant, sites=keys)
     groups["parameterization"] = labels.dataset(
@@ -84,6 +89,10 @@ def to_tree(
         ("slot",) if len(parameterizations) > 1 else (),
         sites={name: site for name, (_, site) in lam.items()},
     )
+    if sampling.position is not None:
+        hits = sampling.stats["diverging"]
+        pairs = worst_pairs(program, sampling.values, sampling.position, hits)
+        groups |= {} if pairs is None else {"geometry": pairs}
     tree = DataTree.from_dict(groups)
     latents = [labels.names[site.name] for site in program.latents if site.name in kept]
     tree.attrs = plain(
@@ -91,6 +100,9 @@ def to_tree(
             **origin(),
             **{f"gradients_{purpose}": int(count) for purpose, count in ledger.items()},
             "latents": latents,
+            "model": getattr(program.structure.model, "__name__", ""),
+            "sites": described(program, names),
+            "versions": versions(),
             **attrs,
         }
     )

@@ -1,0 +1,150 @@
+"""What the documentation's build makes itself: pictures, an example report, tables of benchmarks.
+
+A file that a page asks for is made once a build; nothing is written into the source tree.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+from mkdocs.structure.files import File
+
+import autoreparam as ar
+
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+INK = {"axes.edgecolor": "#888", "text.color": "#777", "axes.labelcolor": "#777",
+       "xtick.color": "#888", "ytick.color": "#888", "svg.hashsalt": "autoreparam",
+       "font.size": 10}  # readable on white and on black  # fmt: skip
+
+
+def on_files(files, config):
+    """Adds the pictures and the example report to the site."""
+    made = {f"pictures/{name}.svg": draw() for name, draw in PICTURES.items()}
+    made["example-report.html"] = example_report()
+    for name, content in made.items():
+        files.append(File.generated(config, name, content=content))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Puts tables of benchmark results where a page asks for them."""
+    return re.sub(r"<!-- benchmark: (\w+) -->", lambda found: table(found[1]), markdown)
+
+
+def table(name: str) -> str:
+    """The rows of a file of results as Markdown."""
+    path = RESULTS / f"{name}.json"
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    head = list(rows[0])
+    lines = [head, ["---"] * len(head), *([cell(row.get(key)) for key in head] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def cell(value) -> str:
+    """A value of a result in a few digits."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def svg(figure) -> str:
+    """A figure as SVG text, transparent and the same at every build."""
+    with io.StringIO() as text:
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+        plt.close(figure)
+        return text.getvalue()
+
+
+# -- the mathematics, by arithmetic alone -----------------------------------------------------
+
+
+def funnel() -> str:
+    """Draws of a funnel in the coordinates of three λ."""
+    random = np.random.default_rng(1)
+    log_tau = random.normal(0, 1.5, 1500)
+    noise = random.normal(size=1500)
+    with plt.rc_context(INK):
+        figure, axes = plt.subplots(1, 3, figsize=(9, 3), sharey=True, layout="constrained")
+        for ax, lam in zip(axes, (1.0, 0.5, 0.0)):
+            ax.plot(np.exp(lam * log_tau) * noise, log_tau, ".", markersize=2, alpha=0.5)
+            words = {1.0: "centered", 0.5: "half way", 0.0: "non-centered"}[lam]
+            ax.set(title=f"λ = {lam:g}, {words}", xlabel="what the sampler moves", xlim=(-9, 9))
+        axes[0].set_ylabel("log tau")
+        return svg(figure)
+
+
+def few_or_many() -> str:
+    """The posterior of a group and its mean: which λ is best depends on the data."""
+    random = np.random.default_rng(2)
+    with plt.rc_context(INK):
+        figure, axes = plt.subplots(2, 2, figsize=(7.5, 5.5), layout="constrained")
+        for row, (count, words) in zip(axes, ((0.1, "few data"), (50.0, "many data"))):
+            # mu ~ N(0, 1), theta ~ N(mu, 1), observed with precision `count`.
+            precision = np.array([[2.0, -1.0], [-1.0, 1.0 + count]])
+            draws = random.multivariate_normal([0, 0], np.linalg.inv(precision), 800)
+            mu, theta = draws.T
+            for ax, x, title in ((row[0], theta, "centered"), (row[1], theta - mu, "non-centered")):
+                size = abs(np.corrcoef(x, mu)[0, 1])
+                ax.plot(x, mu, ".", markersize=2, alpha=0.5)
+                ax.set_title(f"{words}, {title}: {size:.2f}", fontsize=10)
+                ax.set_ylabel("mu")
+        figure.suptitle("size of the correlation with mu", fontsize=10)
+        for ax, label in zip(axes[1], ("theta", "theta - mu")):
+            ax.set_xlabel(label)
+        return svg(figure)
+
+
+# -- a real run -------------------------------------------------------------------------------
+
+
+@cache
+def runs() -> dict:
+    """Twenty groups of very unequal sizes, sampled in three parameterizations."""
+    problem = ar.zoo.load("unequal_groups")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what is wrong with these runs is what they are to show
+        return {
+            method: ar.sample(
+                problem.model, problem.args, problem.kwargs, parameterization=method,
+                kernel="hmc", draws=500, warmup=300, progress=False,
+            )
+            for method in ("auto", "centered", "noncentered")
+        }  # fmt: skip
+
+
+def example_report() -> str:
+    """The page that `report` makes of the run."""
+    others = {name: tree for name, tree in runs().items() if name != "auto"}
+    with tempfile.TemporaryDirectory() as folder:
+        path = ar.report(runs()["auto"], Path(folder) / "report.html", alternatives=others,
+                         title="Twenty groups of unequal sizes")  # fmt: skip
+        return path.read_text(encoding="utf-8")
+
+
+def drawn(draw):
+    """A picture of `ar.plots` as SVG text."""
+
+    def picture() -> str:
+        with plt.rc_context(INK):
+            found = draw()
+            return svg((found[0] if isinstance(found, tuple) else found).figure)
+
+    return picture
+
+
+PICTURES = {
+    "funnel": funnel,
+    "few-or-many": few_or_many,
+    "parameterization": drawn(lambda: ar.plots.parameterization(runs()["auto"])),
+    "geometry": drawn(lambda: ar.plots.geometry(runs()["auto"])),
+    "efficiency": drawn(lambda: ar.plots.efficiency(runs())),
+}

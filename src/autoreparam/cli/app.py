@@ -1,0 +1,99 @@
+"""The program, the options that its commands share, and how it says what went wrong."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import autoreparam as ar
+from autoreparam.cli.models import Call, find_call
+from autoreparam.cli.values import plain
+from autoreparam.errors import AutoreparamError, SamplingWarning
+
+app = typer.Typer(
+    help="Sample Bayesian models in the parameterization that fits the data.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_show_locals=False,
+)
+data_app = typer.Typer(help="The data sets of the model zoo.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Model = Annotated[
+    str, typer.Argument(help="path/to/model.py:function, package.module:function or zoo:name")
+]
+Data = Annotated[
+    list[Path] | None,
+    typer.Option("--data", "-d", help="A .json (also Stan's), .npz or .csv file; may be repeated."),
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="NAME=VALUE for an argument; may be repeated.")
+]
+IgnoreExtra = Annotated[
+    bool, typer.Option("--ignore-extra", help="Leave out data that the model does not take.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Where to write it.")]
+Draws = Annotated[int, typer.Option(min=1, help="Draws per chain.")]
+Warmup = Annotated[int, typer.Option(min=0, help="Warm-up draws per chain.")]
+Chains = Annotated[int, typer.Option(min=1, help="Number of chains.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
+Kernel = Annotated[str, typer.Option(help="auto, nuts or hmc.")]
+Double = Annotated[bool, typer.Option("--x64", help="Compute in double precision.")]
+
+
+def command(run: Callable, on: typer.Typer = app, **options: Any) -> Callable:
+    """Makes a function a command whose refusals are sentences and an exit code of 1."""
+
+    @wraps(run)
+    def guarded(*args: Any, **kwargs: Any) -> None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("always", SamplingWarning)
+                warnings.showwarning = _show_warning
+                run(*args, **kwargs)
+        except AutoreparamError as refusal:
+            typer.echo(f"error: {refusal}", err=True)
+            raise typer.Exit(1) from None
+
+    return on.command(**options)(guarded)
+
+
+def _show_warning(message: Any, category: Any, *place: Any, **more: Any) -> None:
+    if issubclass(category, SamplingWarning):
+        typer.echo(f"warning: {message}", err=True)
+
+
+def find(
+    model: str, data: list[Path] | None, settings: list[str] | None, ignore: bool, x64: bool = False
+) -> Call:
+    """The model of a command with its data; what the user should know goes to standard error."""
+    if x64:
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+    call = find_call(model, data or (), settings or (), ignore)
+    for note in call.notes:
+        typer.echo(f"note: {note}", err=True)
+    return call
+
+
+def say(content: Any) -> None:
+    """Prints JSON; what JSON has no number for becomes null."""
+    typer.echo(json.dumps(plain(content), indent=1, ensure_ascii=False))
+
+
+@app.callback(invoke_without_command=True)
+def main(
+    version: bool = typer.Option(False, "--version", help="Print the version and leave."),
+) -> None:
+    """Sample Bayesian models in the parameterization that fits the data."""
+    if version:
+        typer.echo(f"autoreparam {ar.__version__}")
+        raise typer.Exit

@@ -1,0 +1,138 @@
+"""Commands that look: `demo`, `inspect`, `report`, `data`, `reproduce`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import autoreparam as ar
+from autoreparam.cli.app import (
+    Data,
+    Draws,
+    IgnoreExtra,
+    Json,
+    Model,
+    Seed,
+    Set,
+    command,
+    data_app,
+    find,
+    say,
+)
+from autoreparam.cli.models import in_words
+from autoreparam.errors import AutoreparamError, DataError
+from autoreparam.results.files import read_tree
+from autoreparam.zoo.data import FILES, fetch, listing
+
+
+@command
+def demo(
+    draws: Draws = 1000,
+    seed: Seed = 0,
+    report: Annotated[Path, typer.Option(help="Where to write the report.")] = Path(
+        "autoreparam-demo.html"
+    ),
+) -> None:
+    """Two models, every parameterization side by side, and a report: why the choice matters."""
+    from autoreparam.experiments.demo import show
+
+    if draws < 4:
+        raise AutoreparamError(f"--draws: expected 4 or more for an ESS; found {draws}")
+    show(draws=draws, seed=seed, path=report)
+
+
+@command
+def inspect(
+    model: Model,
+    data: Data = None,
+    set_: Set = None,
+    ignore_extra: IgnoreExtra = False,
+    as_json: Json = False,
+) -> None:
+    """The sites of a model: what depends on what, what can be reparameterized, and why not."""
+    call = find(model, data, set_, ignore_extra)
+    with in_words(call):
+        program = ar.inspect(call.model, (), call.kwargs)
+    if as_json:
+        keys = ("name", "kind", "distribution", "shape", "support", "parents", "candidate", "note")
+        say([{key: getattr(site, key) for key in keys} for site in program.sites])
+    else:
+        typer.echo(str(program))
+
+
+@command
+def report(
+    run: Annotated[Path, typer.Argument(help="A run that `sample` has written: .nc or .zarr")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--with", help="NAME=RUN, another run to compare with; may be repeated."),
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    code: Annotated[
+        bool, typer.Option("--numpyro", help="Print λ as NumPyro code instead.")
+    ] = False,
+) -> None:
+    """Writes one self-contained page about a run."""
+    tree = read_tree(run)
+    if code:
+        typer.echo(ar.interop.numpyro_code(tree))
+        return
+    others = {}
+    for entry in beside or ():
+        name, equals, path = entry.partition("=")
+        if not equals:
+            raise AutoreparamError(f"--with: expected NAME=RUN; found '{entry}'")
+        others[name] = read_tree(Path(path))
+    typer.echo(ar.report(tree, out, alternatives=others, title=title))
+
+
+def list_data(as_json: Json = False) -> None:
+    """Every data file, and where it lies on this machine; nothing is downloaded."""
+    found = listing()
+    if as_json:
+        say([vars(file) for file in found])
+        return
+    for file in found:
+        state = "missing" if file.path is None else "ok" if file.intact else "damaged"
+        typer.echo(f"{file.name:32}  {state:8}  {file.path or file.url}")
+
+
+def fetch_data(
+    names: Annotated[list[str] | None, typer.Argument(help="Names from `data list`.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every file.")] = False,
+) -> None:
+    """Downloads data files that are not here yet, and prints their paths."""
+    wanted = list(FILES) if everything else names or []
+    if not wanted:
+        raise DataError("name the files to fetch (see `data list`), or pass --all")
+    for name in wanted:
+        typer.echo(fetch(name, progress=False))
+
+
+command(list_data, data_app, name="list")
+command(fetch_data, data_app, name="fetch")
+
+
+@command
+def reproduce(
+    quick: Annotated[bool, typer.Option("--quick", help="Minutes: small budgets.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The paper's own budgets: hours.")] = False,
+    model: Annotated[
+        list[str] | None, typer.Option(help="A model of the paper; may be repeated.")
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="A method of the paper; may be repeated.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the results.")] = Path(
+        "reproduction"
+    ),
+) -> None:
+    """The experiments of the paper: tables and figures."""
+    if quick and full:
+        raise typer.BadParameter("choose one of --quick and --full")
+    from autoreparam.experiments.reproduce import reproduce as run
+
+    run(budget="full" if full else "quick", models=model, methods=method, out=out)

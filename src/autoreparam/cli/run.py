@@ -1,0 +1,243 @@
+"""Commands that run: `sample`, `resume`, `learn`, `compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+import autoreparam as ar
+from autoreparam.cli.app import (
+    Chains,
+    Data,
+    Double,
+    Draws,
+    IgnoreExtra,
+    Json,
+    Kernel,
+    Model,
+    Seed,
+    Set,
+    Warmup,
+    command,
+    find,
+    say,
+)
+from autoreparam.cli.models import in_words
+from autoreparam.errors import AutoreparamError
+from autoreparam.results.files import check_name, read_tree, write_tree
+
+if TYPE_CHECKING:
+    import xarray
+
+RunOut = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Where to write the draws: .nc or .zarr")
+]
+Page = Annotated[Path | None, typer.Option("--report", help="Where to write a report: .html")]
+Likelihood = Annotated[bool, typer.Option("--log-likelihood", help="Keep it, for ArviZ's loo.")]
+Predictive = Annotated[bool, typer.Option("--posterior-predictive", help="Predict the data too.")]
+
+
+@command
+def sample(
+    model: Model,
+    data: Data = None,
+    set_: Set = None,
+    ignore_extra: IgnoreExtra = False,
+    parameterization: Annotated[
+        str,
+        typer.Option(
+            "--parameterization",
+            "-p",
+            help="auto, vip, centered, noncentered, interleaved, or a .json file with λ",
+        ),
+    ] = "auto",
+    kernel: Kernel = "auto",
+    draws: Draws = 1000,
+    warmup: Warmup = 500,
+    chains: Chains = 4,
+    seed: Seed = 0,
+    num_steps: Annotated[int | None, typer.Option(min=1, help="Leapfrog steps of HMC.")] = None,
+    target_accept: Annotated[float, typer.Option(help="Acceptance rate to aim for.")] = 0.8,
+    max_tree_depth: Annotated[int, typer.Option(min=1, help="Greatest tree depth of NUTS.")] = 10,
+    thin: Annotated[int, typer.Option(min=1, help="Keep every so many draws.")] = 1,
+    save_warmup: Annotated[bool, typer.Option("--save-warmup", help="Keep it too.")] = False,
+    log_likelihood: Likelihood = False,
+    posterior_predictive: Predictive = False,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A folder to store the run in as it goes, for `resume`.")
+    ] = None,
+    out: RunOut = None,
+    report: Page = None,
+    x64: Double = False,
+    as_json: Json = False,
+) -> None:
+    """Draws from the posterior: a summary on the screen, the draws in a file."""
+    if out is not None:
+        check_name(out)
+    call = find(model, data, set_, ignore_extra, x64)
+    lam: Any = parameterization
+    if parameterization.endswith(".json"):
+        lam = ar.Parameterization.load(parameterization)
+    with in_words(call):
+        tree = ar.sample(
+            call.model,
+            (),
+            call.kwargs,
+            parameterization=lam,
+            kernel=kernel,
+            draws=draws,
+            warmup=warmup,
+            chains=chains,
+            seed=seed,
+            num_steps=num_steps,
+            target_accept=target_accept,
+            max_tree_depth=max_tree_depth,
+            thin=thin,
+            save_warmup=save_warmup,
+            log_likelihood=log_likelihood,
+            posterior_predictive=posterior_predictive,
+            checkpoint=checkpoint,
+        )
+    _finish(tree, out, report, as_json)
+
+
+@command
+def resume(
+    checkpoint: Annotated[Path, typer.Argument(help="The folder that `sample` stored the run in")],
+    model: Model,
+    data: Data = None,
+    set_: Set = None,
+    ignore_extra: IgnoreExtra = False,
+    draws: Annotated[
+        int | None, typer.Option(min=1, help="Draws per chain in all, to extend a finished run.")
+    ] = None,
+    log_likelihood: Likelihood = False,
+    posterior_predictive: Predictive = False,
+    out: RunOut = None,
+    report: Page = None,
+    x64: Double = False,
+    as_json: Json = False,
+) -> None:
+    """Finishes a run that broke off, or extends one: the draws are those of an unbroken run."""
+    if out is not None:
+        check_name(out)
+    call = find(model, data, set_, ignore_extra, x64)
+    with in_words(call):
+        tree = ar.resume(
+            checkpoint,
+            call.model,
+            (),
+            call.kwargs,
+            draws,
+            log_likelihood=log_likelihood,
+            posterior_predictive=posterior_predictive,
+        )
+    _finish(tree, out, report, as_json)
+
+
+@command
+def learn(
+    model: Model,
+    data: Data = None,
+    set_: Set = None,
+    ignore_extra: IgnoreExtra = False,
+    objective: Annotated[
+        str, typer.Option(help="elbo (the paper's VIP), or score (from the draws of a run)")
+    ] = "elbo",
+    draws: Annotated[
+        Path | None, typer.Option(help="A run to learn from with --objective score.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of the ELBO's fit.")] = None,
+    seed: Seed = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where to write λ: a .json file")
+    ] = None,
+    x64: Double = False,
+    as_json: Json = False,
+) -> None:
+    """Learns a parameterization, to be used with `sample -p lam.json`."""
+    if out is not None and out.suffix != ".json":
+        raise AutoreparamError(f"--out: expected a name that ends in .json; found '{out}'")
+    call = find(model, data, set_, ignore_extra, x64)
+    options = {} if steps is None or objective != "elbo" else {"steps": steps}
+    tree = None if draws is None else read_tree(draws)
+    with in_words(call):
+        fit = ar.learn(
+            call.model, (), call.kwargs, objective=objective, draws=tree, seed=seed, **options
+        )
+    lam = fit.parameterization
+    if out is not None:
+        lam.save(out)
+    if as_json:
+        found = {name: lam[name] for name in lam.sites}
+        say({"lam": found, "elbo": fit.elbo, "gradients": fit.gradients, "out": out})
+        return
+    typer.echo(lam)
+    elbo = "" if fit.elbo is None else f"ELBO {float(fit.elbo):.3f}, "
+    typer.echo(f"{elbo}{fit.gradients:,} gradients" + (f", written to {out}" if out else ""))
+
+
+@command
+def compare(
+    model: Model,
+    data: Data = None,
+    set_: Set = None,
+    ignore_extra: IgnoreExtra = False,
+    method: Annotated[
+        list[str] | None,
+        typer.Option("--method", "-m", help="A parameterization; may be repeated. All by default."),
+    ] = None,
+    kernel: Kernel = "auto",
+    draws: Draws = 1000,
+    warmup: Warmup = 500,
+    chains: Chains = 4,
+    seed: Seed = 0,
+    report: Page = None,
+    x64: Double = False,
+    as_json: Json = False,
+) -> None:
+    """All parameterizations side by side on your model: what each gives for what it costs."""
+    from autoreparam.experiments.compare import METHODS, best, table
+    from autoreparam.experiments.compare import compare as run_all
+
+    call = find(model, data, set_, ignore_extra, x64)
+    with in_words(call):
+        runs = run_all(
+            call.model,
+            (),
+            call.kwargs,
+            methods=method or METHODS,
+            kernel=kernel,
+            draws=draws,
+            warmup=warmup,
+            chains=chains,
+            seed=seed,
+        )
+    winner = best(runs)
+    if report is not None:
+        others = {name: run.tree for name, run in runs.items() if name != winner}
+        ar.report(runs[winner].tree, report, alternatives=others)
+    if as_json:
+        say({"best": winner, "runs": {name: run.to_dict() for name, run in runs.items()}})
+        return
+    Console(width=max(100, Console().width)).print(table(runs))
+    typer.echo(f"Best with all costs: {winner}" + (f"; report: {report}" if report else ""))
+
+
+def _finish(tree: xarray.DataTree, out: Path | None, page: Path | None, as_json: bool) -> None:
+    """Files first, so that nothing is lost; then the words."""
+    if out is not None:
+        write_tree(tree, out)
+    if page is not None:
+        ar.report(tree, page)
+    if as_json:
+        found, table = ar.efficiency(tree), ar.summary(tree)
+        say({"efficiency": found.to_dict(), "summary": table.to_dict(), "out": out})
+        return
+    typer.echo(str(ar.summary(tree)))
+    for title, path in (("draws", out), ("report", page)):
+        if path is not None:
+            typer.echo(f"{title}: {path}")

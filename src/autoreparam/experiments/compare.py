@@ -1,0 +1,88 @@
+"""Every parameterization side by side on one model: runs, a table of what they gave and cost."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from autoreparam.errors import SamplingWarning
+from autoreparam.results.diagnostics import Efficiency, efficiency
+from autoreparam.sampling import sample
+
+if TYPE_CHECKING:
+    import xarray
+
+METHODS = ("centered", "noncentered", "interleaved", "vip", "auto")
+MEASURED = 300  # scalars, the slowest; ArviZ takes milliseconds for each
+
+
+@dataclass(frozen=True)
+class Run:
+    """One parameterization: its draws, what they are worth, how long they took."""
+
+    tree: xarray.DataTree
+    found: Efficiency
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers by name."""
+        return {**self.found.to_dict(), "seconds": self.seconds}
+
+
+def compare(
+    model: Callable,
+    args: tuple = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    methods: Iterable[str] = METHODS,
+    console: Console | None = None,
+    **settings: Any,
+) -> dict[str, Run]:
+    """A run of the model for each parameterization, with the same settings."""
+    console = console or Console(stderr=True)
+    runs = {}
+    for method in methods:
+        with console.status(f"sampling, {method} ..."), warnings.catch_warnings():
+            warnings.simplefilter("ignore", SamplingWarning)  # the table says it all
+            began = time.perf_counter()
+            tree = sample(model, args, dict(kwargs or {}), parameterization=method,
+                          progress=False, **settings)  # fmt: skip
+            seconds = time.perf_counter() - began
+        runs[method] = Run(tree, efficiency(tree, most=MEASURED), seconds)
+    return runs
+
+
+def best(runs: Mapping[str, Run]) -> str:
+    """The run with the most effective draws for everything it cost."""
+    return max(runs, key=lambda name: _or_zero(runs[name].found.ess_per_1000_total))
+
+
+def table(runs: Mapping[str, Run]) -> Table:
+    """One line a run, the best of them marked."""
+    made = Table()
+    made.add_column("parameterization", no_wrap=True)
+    for column in ("ESS / 1000 gradients", "with all costs", "divergences", "R-hat", "seconds"):
+        made.add_column(column, justify="right")
+    for name, run in runs.items():
+        found = run.found
+        made.add_row(
+            escape(name),
+            f"{found.ess_per_1000_sampling:.3g}",
+            f"{found.ess_per_1000_total:.3g}",
+            str(found.divergences),
+            f"{found.r_hat:.3f}",
+            f"{run.seconds:.1f}",
+            style="bold green" if name == best(runs) else None,
+        )
+    return made
+
+
+def _or_zero(value: float) -> float:
+    return value if value == value else 0.0

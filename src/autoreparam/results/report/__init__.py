@@ -1,0 +1,33 @@
+"""A run as one page that can be mailed: `report`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoreparam.results.report.content import gather
+from autoreparam.results.report.page import render
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def report(
+    tree: xarray.DataTree,
+    path: Any = "report.html",
+    *,
+    alternatives: Mapping[str, xarray.DataTree] | None = None,
+    title: str | None = None,
+) -> Path:
+    """Writes one self-contained page about a run, and gives back its path.
+
+    It holds a verdict, the table of sites, λ element by element, the geometry before and after, the
+    cost, traces of the worst variables, and what to do about what is wrong. `alternatives` are
+    other runs of the same model, by name, to compare the efficiency with.
+
+    >>> ar.report(tree, "report.html", alternatives={"centered": other})
+    """
+    path = Path(path)
+    path.write_text(render(gather(tree, alternatives or {}, title)), encoding="utf-8")
+    return path

@@ -1,0 +1,287 @@
+"""The page itself: content to HTML. Whatever comes from a user is escaped here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from html import escape
+from importlib.resources import files
+
+import numpy as np
+
+from autoreparam.results.report.content import Content, Pair, Series, SiteRow
+from autoreparam.results.report.heat import heat_map, legend
+from autoreparam.results.report.svg import ranks, scatter, traces
+
+VALUES_LISTED = 2000  # of λ, in the table under the heat map
+
+
+def render(content: Content) -> str:
+    """The whole page, with its style and its few lines of script inside."""
+    sections = [
+        _warnings(content),
+        _sites(content.sites),
+        _lam(content),
+        _efficiency(content),
+        _geometry(content.pair),
+        _ledger(content.ledger),
+        _worst(content.worst),
+        _origin(content),
+    ]
+    shown = [(title, body) for title, body in sections if body]
+    links = "".join(f'<li><a href="#{_id(title)}">{title}</a></li>' for title, _ in shown)
+    body = "".join(
+        f'<section aria-labelledby="{_id(title)}"><h2 id="{_id(title)}">{title}</h2>{text}'
+        "</section>"
+        for title, text in shown
+    )
+    title = escape(content.title)
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
+<title>{title}: report of a run</title>
+<style>{_asset("style.css")}</style>
+</head>
+<body>
+<a class="skip" href="#main">Skip to the report</a>
+<header>
+<h1>{title}</h1>
+<p class="verdict {"good" if content.good else "bad"}"><strong>{
+        "Good." if content.good else "Check."
+    }</strong> {escape(content.verdict)}</p>
+{_numbers(content)}
+<nav aria-label="Sections"><ul>{links}</ul></nav>
+</header>
+<main id="main" tabindex="-1">{body}</main>
+<footer><p>Made by autoreparam {escape(content.versions.get("autoreparam", ""))}. The page needs no
+network.</p></footer>
+<div id="tip" role="status" aria-live="polite" hidden></div>
+<script>{_asset("script.js")}</script>
+</body>
+</html>
+"""
+
+
+def _asset(name: str) -> str:
+    return files("autoreparam.results.report").joinpath(name).read_text(encoding="utf-8").strip()
+
+
+def _id(title: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in title.lower())
+
+
+def _number(value: float, form: str = ",.0f") -> str:
+    return format(value, form) if np.isfinite(value) else "–"
+
+
+def _table(caption: str, head: Iterable[str], rows: Iterable[Iterable[str]], kind: str = "") -> str:
+    """A table whose cells are HTML already; the first cell of a row is its heading."""
+    lines = "".join(
+        "<tr>"
+        + "".join(
+            f'<th scope="row">{cell}</th>' if i == 0 else f"<td>{cell}</td>"
+            for i, cell in enumerate(row)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    heads = "".join(f'<th scope="col">{cell}</th>' for cell in head)
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{caption}">'
+        f'<table class="{kind}">'
+        f"<caption>{caption}</caption><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody>"
+        "</table></div>"
+    )
+
+
+def _numbers(content: Content) -> str:
+    found = content.found
+    numbers = {
+        "smallest ESS": _number(found.ess),
+        "ESS per 1000 gradients": _number(found.ess_per_1000_sampling, ",.3g"),
+        "the same, all costs counted": _number(found.ess_per_1000_total, ",.3g"),
+        "largest R-hat": _number(found.r_hat, ".3f"),
+        "divergences": f"{found.divergences:,}",
+        "chains × draws": f"{found.chains} × {found.draws:,}",
+    }
+    inside = "".join(f"<div><dt>{key}</dt><dd>{value}</dd></div>" for key, value in numbers.items())
+    return f"<dl>{inside}</dl>"
+
+
+def _warnings(content: Content) -> tuple[str, str]:
+    said = [*content.warnings, *(note for note in content.notes if note not in content.warnings)]
+    if not said:
+        return "What to do", "<p>Nothing: no warning was raised.</p>"
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in said)
+    return "What to do", f'<ul class="said">{items}</ul>'
+
+
+def _sites(rows: list[SiteRow]) -> tuple[str, str]:
+    measured = any(np.isfinite(row.inflation_before) for row in rows)
+    head = ["site", "family", "elements", "λ"]
+    head += ["variance inflation before", "after"] if measured else []
+    head += ["ESS", "R-hat", "why"]
+    lines = []
+    for row in rows:
+        cells = [
+            escape(row.name),
+            escape(row.distribution),
+            "×".join(map(str, row.shape)) or "1",
+            _lam_range(row.lam),
+        ]
+        if measured:
+            cells += [_number(row.inflation_before, ".3g"), _number(row.inflation_after, ".3g")]
+        why = row.note if row.moved else f"not moved: {row.note}" if row.note else "not moved"
+        cells += [_number(row.ess), _number(row.r_hat, ".3f"), escape(why)]
+        lines.append(cells)
+    text = (
+        "<p>λ says how far an element is centered. ESS is the smallest of the site's elements, "
+        "R-hat the largest.</p>"
+    )
+    return "Sites", text + _table("Latent sites of the model", head, lines, "sites")
+
+
+def _lam_range(lam: tuple[float, float] | None) -> str:
+    if lam is None:
+        return "–"
+    low, high = (f"{part:.2f}" for part in lam)
+    return low if low == high else f"{low} to {high}"
+
+
+def _lam(content: Content) -> tuple[str, str]:
+    title, parts = "Parameterization", []
+    for slot, sites in content.lams.items():
+        if not sites:
+            continue
+        if len(content.lams) > 1:
+            parts.append(f"<h3>{escape(slot)}</h3>")
+        for site in sites:
+            parts.append(
+                f'<div class="site"><h3>{escape(site.variable)}</h3>{heat_map(site)}</div>'
+            )
+        listed = [
+            (escape(label), f"{lam:.3f}")
+            for site in sites
+            for label, lam in zip(site.labels, site.lam)
+        ]
+        more = len(listed) - VALUES_LISTED
+        left = f"<p>{more:,} more are left out.</p>" if more > 0 else ""
+        table = _table("λ of each element", ("element", "λ"), listed[:VALUES_LISTED])
+        parts.append(f"<details><summary>All values</summary>{table}{left}</details>")
+    if not parts:
+        return title, "<p>No site of this model can be reparameterized.</p>"
+    text = "<p>One cell an element; point at it, or use the arrow keys, to read its λ.</p>"
+    return title, text + legend() + "".join(parts)
+
+
+def _efficiency(content: Content) -> tuple[str, str]:
+    compared = content.compared
+    totals = [e.ess_per_1000_total for e in compared.values()]
+    best = np.nanmax(totals) if np.isfinite(totals).any() else np.nan
+    most = np.nanmax([best, *(e.ess_per_1000_sampling for e in compared.values()), 1e-300])
+    rows = [
+        (
+            escape(name),
+            _bar(e.ess_per_1000_sampling, most),
+            _bar(e.ess_per_1000_total, most, best=e.ess_per_1000_total == best),
+            f"{e.divergences:,}",
+            _number(e.r_hat, ".3f"),
+        )
+        for name, e in compared.items()
+    ]
+    text = (
+        "<p>Effective draws of the worst variable per 1000 gradients: of the sampling phase alone, "
+        "and with warm-up and learning counted. More is better.</p>"
+    )
+    if len(compared) == 1:
+        text += "<p>No other parameterization was run beside this one.</p>"
+    head = ("run", "sampling", "all costs", "divergences", "R-hat")
+    return "Efficiency", text + _table("ESS per 1000 gradients", head, rows, "bars")
+
+
+def _bar(value: float, most: float, best: bool = False) -> str:
+    width = 0 if not np.isfinite(value) else 100 * value / most
+    kind = "best" if best else ""
+    return (
+        f'<span class="bar {kind}"><span style="width:{width:.1f}%"></span></span> '
+        f"{_number(value, ',.3g')}"
+    )
+
+
+def _geometry(pair: Pair | None) -> tuple[str, str]:
+    if pair is None:
+        return "Geometry", ""
+    hits = int(pair.diverging.sum())
+    figures = []
+    for title, (x, y), size in (
+        ("As the model is written", pair.before, pair.dependence[0]),
+        ("As the sampler saw it", pair.after, pair.dependence[1]),
+    ):
+        said = (
+            f"{title}: {len(x)} draws of {pair.child} and {pair.parent}, {hits} of them after a "
+            f"divergence; dependence {size:.2f}"
+        )
+        picture = scatter(x, y, pair.diverging, (pair.child, pair.parent), said)
+        figures.append(
+            f"<figure>{picture}<figcaption>{title}. Dependence {size:.2f}.</figcaption></figure>"
+        )
+    text = (
+        f"<p>The pair that depends on each other most, {escape(pair.child)} and "
+        f"{escape(pair.parent)}, in unconstrained coordinates. A funnel or a narrow line is hard "
+        "to sample, a round cloud easy. Dependence is a rank correlation, of values or of spread; "
+        f"0 is none. Crosses are divergences ({hits} here).</p>"
+    )
+    return "Geometry", f'{text}<div class="figures">{"".join(figures)}</div>'
+
+
+def _ledger(ledger: Mapping[str, int]) -> tuple[str, str]:
+    total = sum(ledger.values())
+    words = {
+        "learning": "learning λ before the run",
+        "warmup": "starts, step size, metric, warm-up draws",
+        "sampling": "the draws that are kept",
+    }
+    rows = [
+        (escape(name), f"{count:,}", _share(count, total), words.get(name, ""))
+        for name, count in ledger.items()
+    ]
+    rows.append(("total", f"{total:,}", _share(total, total), ""))
+    text = "<p>Every gradient of the log density that any chain asked for.</p>"
+    head = ("purpose", "gradients", "share", "what for")
+    return "Gradient ledger", text + _table("Gradients by purpose", head, rows)
+
+
+def _share(count: int, total: int) -> str:
+    return f"{count / total:.0%}" if total else "–"
+
+
+def _worst(series: list[Series]) -> tuple[str, str]:
+    parts = []
+    for one in series:
+        numbers = f"ESS {_number(one.ess)}, R-hat {_number(one.r_hat, '.3f')}"
+        chains, draws = one.draws.shape
+        if draws < 4:
+            continue
+        lines = traces(one.draws, f"Trace of {one.name}: {chains} chains of {draws} draws")
+        levels = ranks(one.draws, f"Ranks of {one.name} by chain; level lines mean agreement")
+        parts.append(
+            f"<h3>{escape(one.name)}</h3><p>{numbers}</p>"
+            f'<div class="figures"><figure>{lines}<figcaption>Trace: chains should look alike and '
+            f"never stand still.</figcaption></figure><figure>{levels}<figcaption>Ranks by chain: "
+            "lines should stay near the level.</figcaption></figure></div>"
+        )
+    return "Worst variables", "".join(parts)
+
+
+def _origin(content: Content) -> tuple[str, str]:
+    settings = [(escape(k), escape(v)) for k, v in content.settings.items()]
+    versions = [(escape(k), escape(v)) for k, v in content.versions.items()]
+    return "How it was made", (
+        '<div class="figures">'
+        + _table("Settings and seed", ("setting", "value"), settings)
+        + _table("Versions", ("package", "version"), versions)
+        + "</div>"
+    )
