@@ -220,6 +220,7 @@ class Session:
             "interrupted": int(self.interrupted),
             "fit_converged": int(NOT_CONVERGED not in self.notes),
             "sampling_time": self.seconds,
+            "learning_time": engine.tuner.seconds,
         }
         if engine.tuner.reports:
             last = engine.tuner.reports[-1]["note"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +43,7 @@ class Tuner:
     careful: bool = False  # whether divergences raise the acceptance asked for
     reports: list[dict[str, Any]] = field(default_factory=list)  # one a window
     spreads: list[np.ndarray] = field(default_factory=list)
+    seconds: float = 0.0  # spent on learning λ
 
     def __post_init__(self) -> None:
         self.tunings = list(self.tunings)
@@ -150,7 +152,9 @@ class Tuner:
         """Moves everything to the λ learned from these draws; the draws too."""
         (lam,) = self.lams
         assert self.learner is not None
+        began = time.perf_counter()
         fit = self.learner(self.target, position, score, lam)
+        self.seconds += time.perf_counter() - began
         self.reports.append(fit.report())
         new = fit.parameterization
         if new == lam:
