@@ -3,6 +3,7 @@
 from autoreparam.program.families import location_scale, positive, transformed, truncated
 from autoreparam.program.families.registry import (
     Standardization,
+    Standardized,
     Unsupported,
     register,
     registered,
@@ -12,6 +13,7 @@ from autoreparam.program.families.registry import (
 
 __all__ = [
     "Standardization",
+    "Standardized",
     "Unsupported",
     "location_scale",
     "positive",

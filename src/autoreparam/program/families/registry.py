@@ -9,7 +9,7 @@ support a family:
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -21,6 +21,39 @@ from numpyro.distributions.transforms import (
     IdentityTransform,
     Transform,
 )
+
+from autoreparam.program.maps import ElementMap, SiteMap
+
+
+class Standardized(Protocol):
+    """A site seen as `value = transform(u)` with `u` a function of noise `e`.
+
+    `loc` and `scale` broadcast against `u`; `spread` is a pytree of all that scales and dependence
+    between elements are computed from. `coupled` says in words how elements depend on each other,
+    and is empty where they do not.
+    """
+
+    @property
+    def loc(self) -> Any: ...  # noqa: D102
+
+    @property
+    def scale(self) -> Any: ...  # noqa: D102
+
+    @property
+    def noise(self) -> dist.Distribution: ...  # noqa: D102
+
+    @property
+    def transform(self) -> Transform: ...  # noqa: D102
+
+    @property
+    def spread(self) -> Any: ...  # noqa: D102
+
+    @property
+    def coupled(self) -> str: ...  # noqa: D102
+
+    def map(self, lam_loc: Any, lam_scale: Any, reference: Any, mask: Any) -> SiteMap:
+        """The map between noise, working coordinates and values at one λ."""
+        ...
 
 
 class Standardization(NamedTuple):
@@ -35,12 +68,26 @@ class Standardization(NamedTuple):
     noise: dist.Distribution
     transform: Transform = IdentityTransform()
 
+    @property
+    def spread(self) -> Any:
+        """The scale alone."""
+        return self.scale
+
+    @property
+    def coupled(self) -> str:
+        """Nothing: elements are independent given location and scale."""
+        return ""
+
+    def map(self, lam_loc: Any, lam_scale: Any, reference: Any, mask: Any = None) -> SiteMap:
+        """The map of each element for itself."""
+        return ElementMap(self, lam_loc, lam_scale, reference, mask)
+
 
 class Unsupported(Exception):  # noqa: N818 - a message to `inspect`, never shown as an error
     """Says in words why a distribution cannot be standardized."""
 
 
-Rule = Callable[[Any], Standardization]
+Rule = Callable[[Any], Standardized]
 _RULES: dict[type, Rule] = {}
 
 
@@ -60,7 +107,7 @@ def registered() -> tuple[type, ...]:
     return tuple(_RULES)
 
 
-def standardize(fn: dist.Distribution) -> Standardization:
+def standardize(fn: dist.Distribution) -> Standardized:
     """The standardization of a distribution by the most specific rule for its type.
 
     Raises `Unsupported`, with the reason, if there is none.
