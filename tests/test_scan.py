@@ -1,6 +1,6 @@
 """Sites inside `scan` have λ per time step: states, innovations and everything between."""
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.contrib.control_flow import scan
+from numpyro.distributions import biject_to, constraints
 from numpyro.handlers import seed, substitute, trace
 from numpyro.infer import init_to_value
 from numpyro.infer.util import initialize_model, log_density
@@ -19,6 +20,7 @@ from autoreparam.errors import ParameterizationError
 from autoreparam.program.target import Target
 
 Y = np.linspace(-1.0, 1.0, 6)
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 def mixed(y=Y):
@@ -58,7 +60,22 @@ def autoregression(order):
     return model
 
 
-MODELS = {"mixed": mixed, "ar1": autoregression(1), "ar3": autoregression(3)}
+def state_space(y=Y):
+    """A vector of states with correlated innovations, one of them observed."""
+    rho = numpyro.sample("rho", dist.Uniform(-0.9, 0.9))
+    tau = numpyro.sample("tau", dist.LogNormal(0.0, 0.3))
+    factor = tau * jnp.array([[1.0, 0.0], [0.5, 0.8]])
+
+    def step(z, y):
+        z = numpyro.sample("z", dist.MultivariateNormal(rho * z, scale_tril=factor))
+        numpyro.sample("y", dist.Normal(z[0], 0.5), obs=y)
+        return z, None
+
+    scan(step, jnp.zeros(2), y)
+
+
+MODELS = {"mixed": mixed, "ar1": autoregression(1), "ar3": autoregression(3),
+          "state_space": state_space}  # fmt: skip
 models = pytest.mark.parametrize("name", MODELS)
 
 
@@ -100,7 +117,7 @@ def facts(name):
     _, target, lam, position = place(name)
     new = lam.map(lambda old: 1 - old**2)
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=QUICK)
     def measure(position):
         def flat(position):
             found = latents(target, position, lam)
@@ -154,8 +171,13 @@ def test_the_rewritten_numpyro_model_has_the_same_density_and_values(name):
     given = {n + "_working" if n in lam else n: working[n] if n in lam else values[n]
              for n in values}  # fmt: skip
     found, sites = log_density(rewritten, (), {}, turned(name, given))
-    own = [v for n, v in values.items() if n not in lam and n in ("tau", "sigma")]
-    jacobian = sum(jnp.log(value) for value in own)
+    own = {n: biject_to(constraints.positive) for n in ("tau", "sigma")}
+    own["rho"] = biject_to(constraints.interval(-0.9, 0.9))
+    jacobian = sum(
+        transform.log_abs_det_jacobian(transform.inv(values[n]), values[n])
+        for n, transform in own.items()
+        if n in values
+    )
     np.testing.assert_allclose(found + jacobian, expected, rtol=1e-9)
     for site in target.program.candidates:
         np.testing.assert_allclose(sites[site.name]["value"], values[site.name], rtol=1e-9)

@@ -107,6 +107,8 @@ class Reparameterized:
 class Rewrite(Messenger):
     """The handler behind `reparameterize`: `v ~ D` becomes `w ~ working D`, `v = f(w)`."""
 
+    sequential = False
+
     def __init__(self, parameterization: Parameterization):
         super().__init__()
         self.lam = parameterization
@@ -149,7 +151,7 @@ class Rewrite(Messenger):
 
     def _standardize(self, name: str, fn):
         try:
-            rule = standardize(fn)
+            rule = standardize(fn, sequential=self.sequential)
         except Unsupported as reason:
             raise ParameterizationError(
                 f"site '{name}' cannot be reparameterized: {reason}. Leave it out of the "
@@ -180,6 +182,8 @@ class Rewrite(Messenger):
 
 class _RewriteStep(Rewrite):
     """The same inside one step of a `scan`: λ is the step's own."""
+
+    sequential = True
 
     def __init__(self, outer: Rewrite, length: int, step: Any):
         super().__init__(outer.lam)

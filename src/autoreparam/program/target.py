@@ -15,7 +15,7 @@ from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
 
 from autoreparam.errors import ModelError
-from autoreparam.program.families import standardize, unwrap
+from autoreparam.program.families import Standardized, standardize, unwrap
 from autoreparam.program.loops import Give, enter_steps, is_scan
 from autoreparam.program.maps import Point, SiteMap
 from autoreparam.program.parameterization import Parameterization
@@ -239,7 +239,7 @@ class _AtWorking(_Visit):
             self.log_dets[site.name] = log_det
             return value, jnp.sum(log_prob) + jnp.sum(log_det)
         mask = unwrap(msg["fn"])[1]
-        map_ = site_map(standardize(msg["fn"]), self.lam, site.name, mask)
+        map_ = site_map(_rule(site, msg), self.lam, site.name, mask)
         point = map_.point(working)
         self.maps[site.name] = (map_, point)
         log_det = jnp.broadcast_to(map_.log_det(point), site.unconstrained_shape)
@@ -264,7 +264,8 @@ class _AtWorking(_Visit):
             working, lam = found
 
             def value(fn):
-                map_ = site_map(standardize(fn), lam, name, unwrap(fn)[1])
+                rule = standardize(fn, sequential=True)
+                map_ = site_map(rule, lam, name, unwrap(fn)[1])
                 return map_.value(map_.point(working))
 
             return value
@@ -284,7 +285,7 @@ class _AtValues(_Visit):
         if self.lam is not None:
             if site.candidate:
                 mask = unwrap(msg["fn"])[1]
-                map_ = site_map(standardize(msg["fn"]), self.lam, site.name, mask)
+                map_ = site_map(_rule(site, msg), self.lam, site.name, mask)
                 self.working[site.name] = map_.working(map_.point_of_value(value))
             else:
                 self.working[site.name] = biject_to(msg["fn"].support).inv(value)
@@ -303,6 +304,10 @@ class _AtValues(_Visit):
                 f"site '{site.name}': expected a value of shape {site.shape}, found {value.shape}"
             )
         return value
+
+
+def _rule(site: Site, msg) -> Standardized:
+    return standardize(msg["fn"], sequential=site.loop is not None)
 
 
 def _constant(value: Array, fn: Any) -> Array:

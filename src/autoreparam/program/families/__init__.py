@@ -1,6 +1,13 @@
 """Rules for distribution families; importing this package registers the ones that ship."""
 
-from autoreparam.program.families import location_scale, positive, transformed, truncated
+from autoreparam.program.families import (
+    location_scale,
+    multivariate,
+    positive,
+    sequences,
+    transformed,
+    truncated,
+)
 from autoreparam.program.families.registry import (
     Standardization,
     Standardized,
@@ -16,9 +23,11 @@ __all__ = [
     "Standardized",
     "Unsupported",
     "location_scale",
+    "multivariate",
     "positive",
     "register",
     "registered",
+    "sequences",
     "standardize",
     "transformed",
     "truncated",

@@ -22,7 +22,7 @@ from numpyro.distributions.transforms import (
     Transform,
 )
 
-from autoreparam.program.maps import ElementMap, SiteMap
+from autoreparam.program.maps import ElementMap, SiteMap, SteadyMap
 
 
 class Standardized(Protocol):
@@ -83,6 +83,14 @@ class Standardization(NamedTuple):
         return ElementMap(self, lam_loc, lam_scale, reference, mask)
 
 
+class Sequential(Standardization):
+    """The same for an element whose location is a function of elements before it."""
+
+    def map(self, lam_loc: Any, lam_scale: Any, reference: Any, mask: Any = None) -> SiteMap:
+        """A map that does not explode along a sequence."""
+        return SteadyMap(self, lam_loc, lam_scale, reference, mask)
+
+
 class Unsupported(Exception):  # noqa: N818 - a message to `inspect`, never shown as an error
     """Says in words why a distribution cannot be standardized."""
 
@@ -107,15 +115,19 @@ def registered() -> tuple[type, ...]:
     return tuple(_RULES)
 
 
-def standardize(fn: dist.Distribution) -> Standardized:
+def standardize(fn: dist.Distribution, *, sequential: bool = False) -> Standardized:
     """The standardization of a distribution by the most specific rule for its type.
 
-    Raises `Unsupported`, with the reason, if there is none.
+    `sequential` is for a site inside a loop, whose location may depend on its own past. Raises
+    `Unsupported`, with the reason, if there is no rule.
     """
     base = unwrap(fn)[0]
     for type_ in type(base).__mro__:
         if type_ in _RULES:
-            return _RULES[type_](base)
+            rule = _RULES[type_](base)
+            if sequential and isinstance(rule, Standardization):
+                return Sequential(*rule)
+            return rule
     raise Unsupported(f"no rule for the {type(base).__name__} family")
 
 

@@ -38,6 +38,8 @@ def transformed(d: dist.TransformedDistribution) -> Standardized:
     `AffineTransform(mu, tau)` of a unit Normal is a `Normal(mu, tau)` here too.
     """
     rule: Any = standardize(d.base_dist)
+    if not hasattr(rule, "_replace"):
+        raise Unsupported(f"a transformed {type(d.base_dist).__name__}")
     steps = _flat([rule.transform, *d.transforms])
     symmetric = isinstance(rule, Standardization) and isinstance(rule.noise, SYMMETRIC)
     while steps and isinstance(steps[0], AffineTransform) and symmetric:

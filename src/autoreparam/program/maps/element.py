@@ -98,7 +98,7 @@ class ElementMap(SiteMap):
 
     def point(self, working: Array) -> Point:
         """The point at working coordinates."""
-        args = (working, self.rule.loc, self._log_ratio(), self.lam_loc, self.lam_scale)
+        args = (working, self.rule.loc, self._log_ratio(), self._pull(), self.lam_scale)
         noise = _shrink(*map(jnp.asarray, args), jnp.asarray(self.reference))
         return self.point_of_noise(noise)
 
@@ -112,7 +112,7 @@ class ElementMap(SiteMap):
 
     def working(self, point: Point) -> Array:
         """Working coordinates of a point."""
-        return self.lam_loc * self.rule.loc + point.noise * jnp.exp(self.log_stretch(point))
+        return self._pull() * self.rule.loc + point.noise * jnp.exp(self.log_stretch(point))
 
     def log_stretch(self, point: Point) -> Array:
         """`log |d working / d e|` of each element."""
@@ -129,8 +129,26 @@ class ElementMap(SiteMap):
         log_reference = ones * jnp.sum(jnp.log(self.reference))
         return jnp.sum(self.rule.noise.log_prob(point.noise)) - stretch - log_reference
 
+    def _pull(self) -> Array:
+        """What a unit of location adds to the working coordinate."""
+        return self.lam_loc
+
     def _log_ratio(self) -> Array:
         return jnp.log(self.rule.scale / self.reference)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SteadyMap(ElementMap):
+    """The map of an element whose location is a function of elements before it.
+
+    With `working = (s / s0)^(λ - 1) (λ m + s e)` there is `u = (1 - λ) m + ...`: what
+    goes from element to element is multiplied by `1 - λ`. With the map of independent elements it
+    would be by `1 - λ (s / s0)^(1 - λ)`, and a sequence would explode where `s` is far above `s0`.
+    """
+
+    def _pull(self) -> Array:
+        return self.lam_loc * jnp.exp((self.lam_scale - 1) * self._log_ratio())
 
 
 @jax.custom_jvp
