@@ -206,5 +206,6 @@ COUPLED = [
             recursion(lambda m, t, z, e: z @ TRANSITION.T + e @ (t * FACTOR[:2, :2]).T,
                       lambda m, t: m * jnp.ones(2))),
     Coupled("euler_maruyama", dist.EulerMaruyama,
-            lambda m, t: dist.EulerMaruyama(array(TIMES), sde(m, t), dist.Normal(m, t)), euler_value),
+            lambda m, t: dist.EulerMaruyama(array(TIMES), sde(m, t), dist.Normal(m, t)),
+            euler_value),
 ]  # fmt: skip
