@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import transforms
 
@@ -117,3 +118,94 @@ MOVING_TRUNCATED = [
         lambda m, t: dist.FoldedDistribution(dist.Normal(m, t)), None, None),
 ]  # fmt: skip
 ALL_ROWS = ROWS + MOVING_TRUNCATED
+
+
+# -- families whose elements depend on each other ---------------------------------------------
+
+FACTOR = np.array([[1.0, 0.0, 0.0], [0.6, 0.5, 0.0], [-0.3, 0.2, 0.9]])
+NEIGHBORS = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+TRANSITION = np.array([[0.9, 0.2], [0.0, 0.5]])
+TIMES = np.array([0.0, 0.2, 0.5, 1.0])
+
+
+def array(values):
+    """The numbers in whatever precision is the default when a model runs."""
+    return jnp.array(values.tolist())
+
+
+class Coupled(NamedTuple):
+    name: str
+    family: type
+    centered: Callable
+    value: Callable  # of m, t and unit noise
+    free: Callable | None = None  # from the value to unconstrained coordinates
+
+
+def matrix_value(factor):
+    return lambda m, t, e: m + e @ (t * factor).T
+
+
+def recursion(step, start):
+    def value(m, t, e):
+        states = []
+        for i in range(e.shape[1]):
+            states.append(step(m, t, states[-1] if states else start(m, t), e[:, i]))
+        return jnp.stack(states, axis=1)
+
+    return value
+
+
+def sde(m, t):
+    return lambda x, s: (-(x - m), t * jnp.sqrt(1 + x**2))
+
+
+def euler_value(m, t, e):
+    states = [m + t * e[:, 0]]
+    for i in range(1, e.shape[1]):
+        h, x = TIMES[i] - TIMES[i - 1], states[-1]
+        f, g = sde(m, t)(x, TIMES[i - 1])
+        states.append(x + h * f + jnp.sqrt(h) * g * e[:, i])
+    return jnp.stack(states, axis=1)
+
+
+WIDE = np.linspace(-0.5, 1.0, 7)[:, None] * np.ones((7, 7)) + 2 * np.eye(7)
+COUPLED = [
+    Coupled("scale_tril", dist.MultivariateNormal,
+            lambda m, t: dist.MultivariateNormal(m, scale_tril=t * array(FACTOR)),
+            matrix_value(FACTOR)),
+    Coupled("covariance", dist.MultivariateNormal,
+            lambda m, t: dist.MultivariateNormal(m, t**2 * array(WIDE @ WIDE.T)),
+            matrix_value(np.linalg.cholesky(WIDE @ WIDE.T))),
+    Coupled("precision", dist.MultivariateNormal,
+            lambda m, t: dist.MultivariateNormal(
+                m, precision_matrix=array(np.linalg.inv(FACTOR @ FACTOR.T)) / t**2),
+            matrix_value(FACTOR)),
+    Coupled("low_rank", dist.LowRankMultivariateNormal,
+            lambda m, t: dist.LowRankMultivariateNormal(
+                jnp.full(3, m), t * array(FACTOR[:, :1]), t**2 * jnp.ones(3)),
+            matrix_value(np.linalg.cholesky(FACTOR[:, :1] @ FACTOR[:, :1].T + np.eye(3)))),
+    Coupled("multivariate_student_t", dist.MultivariateStudentT,
+            lambda m, t: dist.MultivariateStudentT(3 + t, m, t * array(FACTOR)),
+            matrix_value(FACTOR)),
+    Coupled("car", dist.CAR, lambda m, t: dist.CAR(m, 0.5, t**-2, NEIGHBORS),
+            matrix_value(np.linalg.cholesky(
+                np.linalg.inv(np.diag(NEIGHBORS.sum(0)) - 0.5 * NEIGHBORS)))),
+    Coupled("log_multivariate", dist.TransformedDistribution,
+            lambda m, t: dist.TransformedDistribution(
+                dist.MultivariateNormal(m, scale_tril=t * array(FACTOR)), EXP),
+            lambda m, t, e: jnp.exp(matrix_value(FACTOR)(m, t, e)), jnp.log),
+    Coupled("zero_sum", dist.ZeroSumNormal, lambda m, t: dist.ZeroSumNormal(t, (3, 2)),
+            lambda m, t, e: transforms.ZeroSumTransform(2)(t * e),
+            transforms.ZeroSumTransform(2).inv),
+    Coupled("random_walk", dist.GaussianRandomWalk,
+            lambda m, t: dist.GaussianRandomWalk(t, 4), lambda m, t, e: t * jnp.cumsum(e, -1)),
+    Coupled("state_space", dist.GaussianStateSpace,
+            lambda m, t: dist.GaussianStateSpace(
+                3, array(TRANSITION), scale_tril=t * array(FACTOR[:2, :2]),
+                initial_value=m * jnp.ones(2)),
+            recursion(lambda m, t, z, e: z @ TRANSITION.T + e @ (t * FACTOR[:2, :2]).T,
+                      lambda m, t: m * jnp.ones(2))),
+    Coupled("euler_maruyama", dist.EulerMaruyama,
+            lambda m, t: dist.EulerMaruyama(array(TIMES), sde(m, t), dist.Normal(m, t)),
+            euler_value),
+]  # fmt: skip

@@ -184,11 +184,16 @@ def random_walk(y=Y):
     scan(step, 0.0, y)
 
 
-def test_sites_inside_scan_stay_centered_and_the_target_supports_them():
+def test_inspect_says_that_a_site_inside_scan_depends_on_its_own_past():
     program = ar.inspect(random_walk)
     assert program["x"].shape == (3,)
-    assert program["x"].note == "inside scan or cond; stays centered"
-    assert program.candidates == ()
+    assert program["x"].note == "location depends on its own past; scale depends on tau"
+    assert program["spread"].loc_parents == ("tau",)
+    assert [site.name for site in program.candidates] == ["x", "spread"]
+
+
+def test_a_model_with_scan_is_supported_with_every_site_left_as_it_is():
+    program = ar.inspect(random_walk, sites=[])
     target, lam = Target(program), ar.Parameterization.centered(program)
     position = jnp.linspace(-0.5, 0.8, target.size)
     values = target.to_sites(position, lam)

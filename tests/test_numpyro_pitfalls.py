@@ -7,6 +7,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
+from numpyro.contrib.control_flow import scan
 from numpyro.infer import init_to_value
 from numpyro.infer.util import initialize_model, log_density
 
@@ -135,14 +136,27 @@ def test_positive_and_truncated_families_are_reparameterized_too(family):
     ],
     ids=["multivariate", "random_walk", "car", "zero_sum"],
 )
-def test_no_family_raises(fn):
+def test_families_of_dependent_elements_are_reparameterized_too(fn):
     def model():
         tau = numpyro.sample("tau", dist.HalfNormal(1.0))
         numpyro.sample("x", fn(tau))
 
-    program = ar.inspect(model, sites="all")
+    program = ar.inspect(model)
+    assert [site.name for site in program.candidates] == ["x"]
     target, lam = Target(program), ar.Parameterization.constant(program, 0.5)
     position = jnp.linspace(-0.5, 0.5, target.size)
     assert np.isfinite(target.logdensity(position, lam))
     trace = handlers.trace(handlers.seed(ar.reparameterize(model, lam), 0)).get_trace()
     assert trace["x"]["value"].shape == (3,)
+
+
+def test_a_learnable_lam_inside_scan_is_one_number_per_step():
+    def model():
+        tau = numpyro.sample("tau", dist.HalfNormal(1.0))
+        scan(lambda x, _: (numpyro.sample("x", dist.Normal(x, tau)),) * 2, 0.0, None, length=3)
+
+    learnable, _ = ar.paper.make_vip(model)
+    trace = handlers.trace(handlers.seed(learnable, 0)).get_trace()
+    assert trace["x_lam"]["value"].shape == (3,)
+    assert trace["x"]["type"] == "deterministic"
+    assert trace["x_working"]["value"].shape == (3,)

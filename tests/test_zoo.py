@@ -43,6 +43,24 @@ HERE = [
     ("funnel", {}, "z x[9] |", {"elements": 9}),
     ("funnel", {"n": 1}, "z x[1] |", {"elements": 1}),
     ("unequal_groups", {}, "mu log_tau theta[20] | y[20]", {"groups": 20, "observations": 20010}),
+    (
+        "correlated_slopes",
+        {},
+        "mu[2] tau[2] corr[2][2] sigma beta[50][2] | y[2842]",
+        {"groups": 50, "observations": 2842},
+    ),
+    (
+        "horseshoe",
+        {},
+        "sigma tau local[50] beta[50] | y[100]",
+        {"rows": 100, "features": 50, "signals": 5},
+    ),
+    (
+        "horseshoe",
+        {"regularized": True, "rows": 20, "features": 3, "signals": 1},
+        "sigma tau slab local[3] beta[3] | y[20]",
+        {"rows": 20, "features": 3, "signals": 1},
+    ),
 ]
 TRENDS = [
     (
@@ -167,6 +185,8 @@ def test_parsed_arrays_have_their_digest(name, options, expected):
         ("eight_schools", "8134c15c33b931ee"),
         ("unequal_groups", "d937e5c4f3e0a291"),
         ("toy", "dfc52d462715ecbf"),
+        ("correlated_slopes", "6b722a1cb6cf03c4"),
+        ("horseshoe", "3b7e8708b4175bbf"),
         ("co2_trend", "0756bd0dbb027436"),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial, update_wrapper
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
@@ -16,6 +17,7 @@ from numpyro.primitives import _PYRO_STACK, Messenger
 
 from autoreparam.errors import ModelError, ParameterizationError, known
 from autoreparam.program.families import Unsupported, standardize, unwrap
+from autoreparam.program.loops import enter_steps, is_scan, steps
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target, per_element
 from autoreparam.program.trace import Program, inspect
@@ -105,6 +107,8 @@ class Reparameterized:
 class Rewrite(Messenger):
     """The handler behind `reparameterize`: `v ~ D` becomes `w ~ working D`, `v = f(w)`."""
 
+    sequential = False
+
     def __init__(self, parameterization: Parameterization):
         super().__init__()
         self.lam = parameterization
@@ -113,7 +117,9 @@ class Rewrite(Messenger):
 
     def process_message(self, msg) -> None:
         """Samples the working coordinates and turns the site into a deterministic of them."""
-        if msg["type"] != "sample":
+        if msg["type"] == "control_flow" and is_scan(msg):
+            enter_steps(msg, jnp.arange(steps(msg)), partial(_RewriteStep, self, steps(msg)))
+        if msg["type"] != "sample" or msg.get("_control_flow_done"):
             return
         name = msg["name"]
         if not msg["is_observed"]:
@@ -126,34 +132,41 @@ class Rewrite(Messenger):
         self._refuse_outside_value(msg)
         fn = msg["fn"].expand(msg["kwargs"].get("sample_shape", ()) + msg["fn"].batch_shape)
         mask = unwrap(fn)[1]
-        map_ = site_map(self._standardize(name, fn), self.lam, name, mask)
-        moved = WorkingDistribution(map_, fn.shape())
-        masked = moved if mask is None else moved.mask(jnp.broadcast_to(mask, fn.shape()))
+        rule = self._standardize(name, fn)
+        lam = self._lam(name, rule.transform.inverse_shape(fn.shape()))
+        map_ = site_map(rule, lam, name, mask)
+        shape = jnp.shape(lam[name])
+        moved = WorkingDistribution(map_, shape)
+        masked = moved if mask is None else moved.mask(jnp.broadcast_to(mask, shape))
         with _Spy() as spy:
             working = numpyro.sample(
                 working_name(name), masked.to_event(fn.event_dim), infer=msg["infer"]
             )
-        noise = map_.noise(working)
-        _correct(name, spy.message, map_.log_det(noise), fn)
+        point = map_.point(working)
+        _correct(name, spy.message, jnp.broadcast_to(map_.log_det(point), shape), fn)
         msg["type"] = "deterministic"
-        msg["value"] = map_.value(noise)
+        msg["value"] = map_.value(point)
         for key in set(msg) - {"type", "name", "value", "cond_indep_stack"}:
             del msg[key]
 
     def _standardize(self, name: str, fn):
         try:
-            rule = standardize(fn)
+            rule = standardize(fn, sequential=self.sequential)
         except Unsupported as reason:
             raise ParameterizationError(
                 f"site '{name}' cannot be reparameterized: {reason}. Leave it out of the "
                 "parameterization, or register a rule for it."
             ) from None
-        if jnp.shape(self.lam[name]) != fn.shape():
+        return rule
+
+    def _lam(self, name: str, shape: tuple[int, ...]) -> Parameterization:
+        """λ of a site whose unconstrained value has the given shape."""
+        if jnp.shape(self.lam[name]) != shape:
             raise ParameterizationError(
                 f"site '{name}': λ has shape {jnp.shape(self.lam[name])}, the site's value has "
-                f"shape {fn.shape()}. Was the parameterization made for other data?"
+                f"shape {shape}. Was the parameterization made for other data?"
             )
-        return rule
+        return self.lam
 
     def _refuse_outside_value(self, msg) -> None:
         """An outer handler that sets the site would be ignored, or break the density: say so."""
@@ -165,6 +178,28 @@ class Rewrite(Messenger):
                     "Condition the model first and reparameterize the result, or give values "
                     f"mapped by initial_values({{'{name}': ...}})."
                 )
+
+
+class _RewriteStep(Rewrite):
+    """The same inside one step of a `scan`: λ is the step's own."""
+
+    sequential = True
+
+    def __init__(self, outer: Rewrite, length: int, step: Any):
+        super().__init__(outer.lam)
+        self.outer, self.length, self.step = outer, length, step
+        self.seen, self.sampled = outer.seen, outer.sampled
+
+    def _lam(self, name: str, shape: tuple[int, ...]) -> Parameterization:
+        if jnp.shape(self.lam[name]) != (self.length, *shape):
+            raise ParameterizationError(
+                f"site '{name}': λ has shape {jnp.shape(self.lam[name])}, the site's values have "
+                f"shape {(self.length, *shape)}. Was the parameterization made for other data?"
+            )
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[self.step], self.lam.of(name))
+
+    def _refuse_outside_value(self, msg) -> None:
+        self.outer._refuse_outside_value(msg)
 
 
 class _Spy(Messenger):
@@ -194,7 +229,6 @@ def _correct(name: str, message: dict, log_det, fn) -> None:
     scale, mask = message["scale"], unwrap(message["fn"])[1]
     if scale is None and mask is None:
         return
-    log_det = jnp.broadcast_to(log_det, fn.shape())
     weight: Any = 1.0 if scale is None else scale
     got = per_element(weight, fn.event_dim) * log_det
     got = got if mask is None else jnp.where(mask, got, 0.0)

@@ -79,7 +79,9 @@ class Parameterization:
         prior median elsewhere, so that λ does not depend on units. The paper has `s0=1`.
         """
         dtype = program.dtype
-        loc = {site.name: np.full(site.shape, lam, dtype) for site in program.candidates}
+        loc = {
+            site.name: np.full(site.unconstrained_shape, lam, dtype) for site in program.candidates
+        }
         if s0 is None:
             reference: Mapping[str, Any] = program.reference_scales
         else:
@@ -160,6 +162,12 @@ class Parameterization:
         """Whether location and scale share one λ everywhere."""
         return all(np.array_equal(self._loc[name], self._scale[name]) for name in self._loc)
 
+    def of(self, name: str) -> Parameterization:
+        """One site alone, its reference scale spread over all elements as λ is."""
+        lam = self[name]
+        spread = jnp.broadcast_to(self._reference[name], jnp.shape(lam))
+        return self.tree_unflatten((name,), [lam, self._scale[name], spread])
+
     def __getitem__(self, name: str):
         if name not in self._loc:
             raise KeyError(f"site '{name}'; sites of this parameterization: {known(self._loc)}")
@@ -197,7 +205,7 @@ class Parameterization:
 
     def check(self, program: Program) -> Parameterization:
         """This parameterization, if it fits the program's candidate sites; an error otherwise."""
-        shapes = {site.name: site.shape for site in program.candidates}
+        shapes = {site.name: site.unconstrained_shape for site in program.candidates}
         for name in self._loc:
             if name not in shapes:
                 why = program.explain(name)

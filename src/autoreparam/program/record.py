@@ -16,7 +16,8 @@ from numpyro.primitives import Messenger
 
 from autoreparam.errors import ModelError
 from autoreparam.program.families import unwrap
-from autoreparam.program.site import Site
+from autoreparam.program.loops import is_scan
+from autoreparam.program.site import Loop, Site
 
 
 class Record(Messenger):
@@ -27,7 +28,9 @@ class Record(Messenger):
         self.sites: dict[str, Site] = {}
         self.dtypes: list[Any] = []
         self.plates: set[str] = set()
-        self.inside: set[str] = set()  # sites of a scan or cond: they arrive with their values
+        # Sites of a scan or cond arrive with their values; here with the number of the statement.
+        self.inside: dict[str, Loop] = {}
+        self.loops = 0
         self.given: set[str] = set()  # sites whose value the model itself substitutes
 
     def process_message(self, msg) -> None:
@@ -58,8 +61,11 @@ class Record(Messenger):
     def postprocess_message(self, msg) -> None:
         """Describes the site."""
         if msg["type"] == "control_flow":
-            traces = jax.tree.leaves(msg["value"], is_leaf=_is_trace)
-            self.inside.update(*(found.trace for found in traces if _is_trace(found)))
+            loop = Loop(self.loops, is_scan(msg))
+            self.loops += 1
+            for found in jax.tree.leaves(msg["value"], is_leaf=_is_trace):
+                if _is_trace(found):
+                    self.inside.update(dict.fromkeys(found.trace, loop))
         if msg["type"] not in ("sample", "deterministic"):
             return
         name = msg["name"]
@@ -69,7 +75,7 @@ class Record(Messenger):
                 f"site '{name}' appears {other}. Every sample and deterministic statement needs a "
                 f"name of its own; in a loop, number them: f'{name}_{{i}}'."
             )
-        site = _describe(msg, name in self.given, name in self.inside)
+        site = _describe(msg, name in self.given, self.inside.get(name))
         self.sites[name] = site
         if site.kind == "latent":
             self.dtypes.append(jnp.result_type(msg["value"]))
@@ -119,7 +125,7 @@ def _refuse_discrete(msg) -> None:
         )
 
 
-def _describe(msg, given: bool, inside: bool) -> Site:
+def _describe(msg, given: bool, loop: Loop | None) -> Site:
     shape = tuple(np.shape(msg["value"]))
     if msg["type"] == "deterministic":
         return Site(msg["name"], "deterministic", "", shape, 0, "", plates=_plates(msg, 0))
@@ -141,15 +147,15 @@ def _describe(msg, given: bool, inside: bool) -> Site:
     if kind != "latent":
         return site
     _refuse_discrete(msg)
-    if inside and jax.tree.leaves(fn.support):
+    if loop is not None and jax.tree.leaves(fn.support):
         raise ModelError(
             f"site '{site.name}' has a support that depends on values inside scan or cond. Sample "
             "a variable of fixed support and transform it."
         )
     free = tuple(biject_to(fn.support).inverse_shape(shape))
     note = "masked" if mask is not None else ""
-    scanned = fn.support if inside else None
-    return replace(site, unconstrained_shape=free, scanned=scanned, note=note)
+    scanned = fn.support if loop is not None else None
+    return replace(site, unconstrained_shape=free, scanned=scanned, loop=loop, note=note)
 
 
 def _kind(base: dist.Distribution, observed: bool) -> str:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from threading import RLock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+
+class Loop(NamedTuple):
+    """The `scan` or `cond` a site is in: its number in the order of the model."""
+
+    number: int
+    scan: bool
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,8 @@ class Site:
     scale_parents: tuple[str, ...] = ()
     parents: tuple[str, ...] = ()
     scanned: Any = None  # inside `scan` or `cond`: the constraint that its values satisfy
+    loop: Loop | None = None  # the same: which one
+    coupled: str = ""  # how its elements depend on each other, in words
     standardizable: bool = False
     candidate: bool = False
     note: str = ""

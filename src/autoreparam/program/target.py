@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,11 +15,13 @@ from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
 
 from autoreparam.errors import ModelError
-from autoreparam.program.families import standardize, unwrap
+from autoreparam.program.families import Standardized, standardize, unwrap
+from autoreparam.program.loops import Give, enter_steps, is_scan
+from autoreparam.program.maps import Point, SiteMap
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.site import ONE_AT_A_TIME
 from autoreparam.program.trace import Program, Site
-from autoreparam.program.working import WorkingMap, site_map
+from autoreparam.program.working import site_map
 
 
 @jax.tree_util.register_dataclass
@@ -70,7 +73,9 @@ class Target:
         return visit.likelihoods
 
     def _plain(self) -> Parameterization:
-        return Parameterization({s.name: np.ones(s.shape) for s in self.program.candidates})
+        return Parameterization(
+            {s.name: np.ones(s.unconstrained_shape) for s in self.program.candidates}
+        )
 
     # -- coordinates --------------------------------------------------------------------------
 
@@ -107,11 +112,11 @@ class Target:
         visit = _AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
         moved, log_det = dict(visit.working), jnp.zeros((), position.dtype)
-        for name, (old, noise) in visit.maps.items():
+        for name, (old, point) in visit.maps.items():
             new = site_map(old.rule, new_lam, name, old.mask)
-            moved[name] = new.working(noise)
-            stretch = new.log_stretch() - old.log_stretch()
-            log_det += jnp.sum(jnp.broadcast_to(stretch, jnp.shape(noise)))
+            moved[name] = new.working(point)
+            stretch = new.log_stretch(point) - old.log_stretch(point)
+            log_det += jnp.sum(jnp.broadcast_to(stretch, jnp.shape(point.noise)))
         return self.flatten(moved), log_det
 
     # -- layout -------------------------------------------------------------------------------
@@ -144,6 +149,7 @@ class _Visit(Messenger):
         self.log_dets: dict[str, Array] = {}
         self.observed: dict[str, Array] = {}
         self.likelihoods: dict[str, Array] = {}
+        self.loops = 0
 
     def run(self) -> None:
         with ONE_AT_A_TIME, self:
@@ -157,12 +163,22 @@ class _Visit(Messenger):
 
     def process_message(self, msg) -> None:
         if msg["type"] == "control_flow":
-            inside = {name: self.scanned(s) for name, s in self.site.items() if s.scanned}
-            msg["kwargs"]["substitute_stack"].append(("substitute", inside))
+            self._enter(msg)
         elif msg["type"] == "deterministic":
             self.values[msg["name"]] = msg["value"]
         elif msg["type"] == "sample":
             self._sample(msg)
+
+    def _enter(self, msg) -> None:
+        """Gives the sites of a scan or cond their values."""
+        here = [site for site in self.program.latents if site.loop and site.loop[0] == self.loops]
+        self.loops += 1
+        if is_scan(msg):
+            series = {site.name: self.series(site) for site in here}
+            enter_steps(msg, series, self.step)
+        else:
+            inside = {site.name: self.scanned(site) for site in here}
+            msg["kwargs"]["substitute_stack"].append(("substitute", inside))
 
     def _sample(self, msg) -> None:
         site = self.site.get(msg["name"])
@@ -191,8 +207,16 @@ class _Visit(Messenger):
         raise NotImplementedError
 
     def scanned(self, site: Site) -> Array:
-        """The value of a latent inside `scan`."""
+        """The value of a latent inside `cond`, or of one that stays centered inside `scan`."""
         raise NotImplementedError
+
+    def series(self, site: Site) -> Any:
+        """What a step of `scan` needs to know for the value of a latent, by step."""
+        return self.scanned(site)
+
+    def step(self, here: dict[str, Any]) -> Give:
+        """The handler that gives the latents of one step their values."""
+        return Give({name: partial(_constant, value) for name, value in here.items()})
 
 
 class _AtWorking(_Visit):
@@ -202,31 +226,51 @@ class _AtWorking(_Visit):
         super().__init__(program)
         self.lam = lam
         self.working = dict(working)
-        self.maps: dict[str, tuple[WorkingMap, Array]] = {}
+        self.maps: dict[str, tuple[SiteMap, Point]] = {}
 
     def place(self, site: Site, msg) -> tuple[Array, Array]:
-        point, scale = self.working[site.name], msg["scale"]
+        working, scale = self.working[site.name], msg["scale"]
         if not site.candidate:
             transform = biject_to(msg["fn"].support)
-            value = transform(point)
-            log_det = transform.log_abs_det_jacobian(point, value)
+            value = transform(working)
+            log_det = transform.log_abs_det_jacobian(working, value)
             log_prob = msg["fn"].log_prob(value)
             log_prob = log_prob if scale is None else scale * log_prob
             self.log_dets[site.name] = log_det
             return value, jnp.sum(log_prob) + jnp.sum(log_det)
         mask = unwrap(msg["fn"])[1]
-        map_ = site_map(standardize(msg["fn"]), self.lam, site.name, mask)
-        noise = map_.noise(point)
-        self.maps[site.name] = (map_, noise)
-        log_det = jnp.broadcast_to(map_.log_det(noise), site.shape)
+        map_ = site_map(_rule(site, msg), self.lam, site.name, mask)
+        point = map_.point(working)
+        self.maps[site.name] = (map_, point)
+        log_det = jnp.broadcast_to(map_.log_det(point), site.unconstrained_shape)
         self.log_dets[site.name] = log_det
         if scale is None and mask is None:
-            return map_.value(noise), map_.total_log_prob(noise)
+            return map_.value(point), map_.total_log_prob(point)
         scale = per_element(scale, msg["fn"].event_dim)
-        return map_.value(noise), temper(map_.log_prob(noise), log_det, scale, mask)
+        return map_.value(point), temper(map_.log_prob(point), log_det, scale, mask)
 
     def scanned(self, site: Site) -> Array:
         return biject_to(site.scanned)(self.working[site.name])
+
+    def series(self, site: Site) -> Any:
+        if not site.candidate:
+            return self.scanned(site)
+        return self.working[site.name], self.lam.of(site.name)
+
+    def step(self, here: dict[str, Any]) -> Give:
+        def give(name: str, found: Any):
+            if not self.site[name].candidate:
+                return partial(_constant, found)
+            working, lam = found
+
+            def value(fn):
+                rule = standardize(fn, sequential=True)
+                map_ = site_map(rule, lam, name, unwrap(fn)[1])
+                return map_.value(map_.point(working))
+
+            return value
+
+        return Give({name: give(name, found) for name, found in here.items()})
 
 
 class _AtValues(_Visit):
@@ -241,8 +285,8 @@ class _AtValues(_Visit):
         if self.lam is not None:
             if site.candidate:
                 mask = unwrap(msg["fn"])[1]
-                map_ = site_map(standardize(msg["fn"]), self.lam, site.name, mask)
-                self.working[site.name] = map_.working(map_.noise_of_value(value))
+                map_ = site_map(_rule(site, msg), self.lam, site.name, mask)
+                self.working[site.name] = map_.working(map_.point_of_value(value))
             else:
                 self.working[site.name] = biject_to(msg["fn"].support).inv(value)
         log_prob = msg["fn"].log_prob(value)
@@ -260,6 +304,15 @@ class _AtValues(_Visit):
                 f"site '{site.name}': expected a value of shape {site.shape}, found {value.shape}"
             )
         return value
+
+
+def _rule(site: Site, msg) -> Standardized:
+    return standardize(msg["fn"], sequential=site.loop is not None)
+
+
+def _constant(value: Array, fn: Any) -> Array:
+    """The value, whatever the distribution."""
+    return value
 
 
 def per_element(scale: Any, event_dim: int) -> Any:

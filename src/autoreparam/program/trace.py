@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro.handlers import seed
-from numpyro.ops.provenance import track_deps_jaxpr
 
 from autoreparam.errors import ModelError, known
 from autoreparam.program.arguments import Arguments, split
+from autoreparam.program.dependence import depends_on
 from autoreparam.program.families import Unsupported, standardize
 from autoreparam.program.program import Program, Structure
 from autoreparam.program.record import Record, compare
@@ -127,6 +127,7 @@ class _Depend(Record):
         self.kept: dict[str, Any] = {}
         self.results: list[Any] = []  # log densities and deterministics
         self.notes: dict[str, str] = {}
+        self.coupled: dict[str, str] = {}
 
     def draw(self, msg) -> Any:
         return self.values[msg["name"]] if msg["name"] in self.values else super().draw(msg)
@@ -142,11 +143,13 @@ class _Depend(Record):
         name, fn = msg["name"], msg["fn"]
         if msg["value"] is not None:
             self.results.append(fn.log_prob(msg["value"]))
-        loc = scale = ()
+        loc: Any = ()
+        scale: Any = ()
         if name in self.latents:
             try:
                 rule = standardize(fn)
-                loc, scale = rule.loc, rule.scale
+                loc, scale = rule.loc, rule.spread
+                self.coupled[name] = rule.coupled
             except Unsupported as reason:
                 self.notes[name] = str(reason)
         self.kept[name] = {"loc": loc, "scale": scale, "all": jax.tree.leaves(fn)}
@@ -156,6 +159,7 @@ def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[
     """The sites with what they depend on, and a digest of what the model has captured."""
     latents = [site for site in sites.values() if site.kind == "latent"]
     notes: dict[str, str] = {}
+    coupled: dict[str, str] = {}
 
     def run(data, values):
         args, kwargs = arguments.fill(data)
@@ -164,13 +168,14 @@ def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[
             seed(model, 0)(*args, **kwargs)
         compare(sites, depend.sites)
         notes.update(depend.notes)
+        coupled.update(depend.coupled)
         return depend.kept, depend.results
 
     dtype = jnp.result_type(float)
     values = {site.name: jax.ShapeDtypeStruct(site.shape, dtype) for site in latents}
     traced, shapes = jax.make_jaxpr(run, return_shape=True)(data, values)
     inputs = [frozenset[str]()] * len(data) + [frozenset({name}) for name in sorted(values)]
-    found_names = track_deps_jaxpr(traced.jaxpr, inputs)
+    found_names = depends_on(traced.jaxpr, inputs)
     depends, _ = jax.tree.unflatten(jax.tree.structure(shapes), found_names)
 
     def names(found: Any) -> tuple[str, ...]:
@@ -185,7 +190,8 @@ def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[
             loc_parents=names(found["loc"]),
             scale_parents=names(found["scale"]),
             parents=names(found["all"]),
-            standardizable=site.kind == "latent" and name not in notes and site.scanned is None,
+            standardizable=site.kind == "latent" and name not in notes and not _in_cond(site),
+            coupled=coupled.get(name, ""),
             note=notes.get(name, site.note),
         )
     return result, fingerprint(traced)
@@ -230,18 +236,28 @@ def _decide(site: Site, asked: Any, wanted: set[str] | None) -> Site:
     if site.kind != "latent":
         return site
     if not site.standardizable:
-        note = "inside scan or cond" if site.scanned is not None else site.note
+        note = "inside cond" if _in_cond(site) else site.note
         return replace(site, note=f"{note}; stays centered")
-    dependent = bool(site.loc_parents or site.scale_parents)
+    dependent = bool(site.loc_parents or site.scale_parents or site.coupled)
     candidate = site.name in wanted if wanted is not None else dependent or asked == "all"
     parts = []
     if site.loc_parents:
-        parts.append(f"location depends on {', '.join(site.loc_parents)}")
+        parts.append(f"location depends on {_listed(site, site.loc_parents)}")
     if site.scale_parents:
-        parts.append(f"scale depends on {', '.join(site.scale_parents)}")
+        parts.append(f"scale depends on {_listed(site, site.scale_parents)}")
     reason = "; ".join(parts) or "location and scale are constant"
+    if site.coupled:
+        reason += f"; {site.coupled}"
     if dependent != candidate:
         reason += "; asked for" if candidate else "; not asked for"
     if site.note:
         reason += f"; {site.note}"
     return replace(site, candidate=candidate, note=reason)
+
+
+def _in_cond(site: Site) -> bool:
+    return site.loop is not None and not site.loop.scan
+
+
+def _listed(site: Site, parents: tuple[str, ...]) -> str:
+    return ", ".join("its own past" if name == site.name else name for name in parents)

@@ -160,7 +160,8 @@ def _lam(parameterizations: Sequence[Parameterization], shapes, names) -> dict[s
         name = own[site] + ending
         while ending and (name in names.values() or name in result):
             name += "_"
-        spread = [np.broadcast_to(np.asarray(part), shapes[site]) for part in parts]
+        own_shape = np.shape(parameterizations[0][site])
+        spread = [_spread(np.asarray(part), own_shape, shapes[site]) for part in parts]
         result[name] = (np.stack(spread) if len(spread) > 1 else spread[0].copy(), site)
 
     for site in own:
@@ -169,6 +170,13 @@ def _lam(parameterizations: Sequence[Parameterization], shapes, names) -> dict[s
             put(site, "_scale", [p.scale[site] for p in parameterizations])
         put(site, "_reference", [p.reference[site] for p in parameterizations])
     return result
+
+
+def _spread(part: np.ndarray, own: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
+    """λ in the shape of the value; a zero-sum value has elements without one, which get NaN."""
+    full = np.full(shape, np.nan, part.dtype)
+    full[tuple(slice(size) for size in own)] = part
+    return full
 
 
 def _sampled(values: Mapping[str, np.ndarray], third: str) -> xarray.Dataset:

@@ -8,6 +8,7 @@ from typing import Any
 from autoreparam.errors import ModelError, known
 from autoreparam.zoo import (
     co2_trend,
+    correlated_slopes,
     data,
     eight_schools,
     election88,
@@ -15,6 +16,7 @@ from autoreparam.zoo import (
     funnel,
     german_credit,
     gp_poisson,
+    horseshoe,
     radon,
     stochastic_volatility,
     toy,
@@ -37,6 +39,8 @@ _LOADERS: dict[str, Callable[..., data.Loaded]] = {
     "co2_trend": co2_trend.load,
     "stochastic_volatility": stochastic_volatility.load,
     "gp_poisson": gp_poisson.load,
+    "correlated_slopes": correlated_slopes.load,
+    "horseshoe": horseshoe.load,
 }
 
 

@@ -1,8 +1,16 @@
 """Rules for distribution families; importing this package registers the ones that ship."""
 
-from autoreparam.program.families import location_scale, positive, transformed, truncated
+from autoreparam.program.families import (
+    location_scale,
+    multivariate,
+    positive,
+    sequences,
+    transformed,
+    truncated,
+)
 from autoreparam.program.families.registry import (
     Standardization,
+    Standardized,
     Unsupported,
     register,
     registered,
@@ -12,11 +20,14 @@ from autoreparam.program.families.registry import (
 
 __all__ = [
     "Standardization",
+    "Standardized",
     "Unsupported",
     "location_scale",
+    "multivariate",
     "positive",
     "register",
     "registered",
+    "sequences",
     "standardize",
     "transformed",
     "truncated",

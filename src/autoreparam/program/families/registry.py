@@ -9,7 +9,7 @@ support a family:
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -21,6 +21,39 @@ from numpyro.distributions.transforms import (
     IdentityTransform,
     Transform,
 )
+
+from autoreparam.program.maps import ElementMap, SiteMap, SteadyMap
+
+
+class Standardized(Protocol):
+    """A site seen as `value = transform(u)` with `u` a function of noise `e`.
+
+    `loc` and `scale` broadcast against `u`; `spread` is a pytree of all that scales and dependence
+    between elements are computed from. `coupled` says in words how elements depend on each other,
+    and is empty where they do not.
+    """
+
+    @property
+    def loc(self) -> Any: ...  # noqa: D102
+
+    @property
+    def scale(self) -> Any: ...  # noqa: D102
+
+    @property
+    def noise(self) -> dist.Distribution: ...  # noqa: D102
+
+    @property
+    def transform(self) -> Transform: ...  # noqa: D102
+
+    @property
+    def spread(self) -> Any: ...  # noqa: D102
+
+    @property
+    def coupled(self) -> str: ...  # noqa: D102
+
+    def map(self, lam_loc: Any, lam_scale: Any, reference: Any, mask: Any) -> SiteMap:
+        """The map between noise, working coordinates and values at one λ."""
+        ...
 
 
 class Standardization(NamedTuple):
@@ -35,12 +68,34 @@ class Standardization(NamedTuple):
     noise: dist.Distribution
     transform: Transform = IdentityTransform()
 
+    @property
+    def spread(self) -> Any:
+        """The scale alone."""
+        return self.scale
+
+    @property
+    def coupled(self) -> str:
+        """Nothing: elements are independent given location and scale."""
+        return ""
+
+    def map(self, lam_loc: Any, lam_scale: Any, reference: Any, mask: Any = None) -> SiteMap:
+        """The map of each element for itself."""
+        return ElementMap(self, lam_loc, lam_scale, reference, mask)
+
+
+class Sequential(Standardization):
+    """The same for an element whose location is a function of elements before it."""
+
+    def map(self, lam_loc: Any, lam_scale: Any, reference: Any, mask: Any = None) -> SiteMap:
+        """A map that does not explode along a sequence."""
+        return SteadyMap(self, lam_loc, lam_scale, reference, mask)
+
 
 class Unsupported(Exception):  # noqa: N818 - a message to `inspect`, never shown as an error
     """Says in words why a distribution cannot be standardized."""
 
 
-Rule = Callable[[Any], Standardization]
+Rule = Callable[[Any], Standardized]
 _RULES: dict[type, Rule] = {}
 
 
@@ -60,15 +115,19 @@ def registered() -> tuple[type, ...]:
     return tuple(_RULES)
 
 
-def standardize(fn: dist.Distribution) -> Standardization:
+def standardize(fn: dist.Distribution, *, sequential: bool = False) -> Standardized:
     """The standardization of a distribution by the most specific rule for its type.
 
-    Raises `Unsupported`, with the reason, if there is none.
+    `sequential` is for a site inside a loop, whose location may depend on its own past. Raises
+    `Unsupported`, with the reason, if there is no rule.
     """
     base = unwrap(fn)[0]
     for type_ in type(base).__mro__:
         if type_ in _RULES:
-            return _RULES[type_](base)
+            rule = _RULES[type_](base)
+            if sequential and isinstance(rule, Standardization):
+                return Sequential(*rule)
+            return rule
     raise Unsupported(f"no rule for the {type(base).__name__} family")
 
 

@@ -1,5 +1,7 @@
 """Element-wise bijections of a registered base: LogNormal and whatever else users compose."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions.transforms import (
@@ -11,6 +13,7 @@ from numpyro.distributions.transforms import (
 
 from autoreparam.program.families.registry import (
     Standardization,
+    Standardized,
     Unsupported,
     register,
     standardize,
@@ -28,15 +31,18 @@ SYMMETRIC = (
 
 
 @register(dist.TransformedDistribution)
-def transformed(d: dist.TransformedDistribution) -> Standardization:
+def transformed(d: dist.TransformedDistribution) -> Standardized:
     """The base's standardization, with the transforms put behind its own.
 
     Affine steps that come first are part of the location and the scale, so that
     `AffineTransform(mu, tau)` of a unit Normal is a `Normal(mu, tau)` here too.
     """
-    rule = standardize(d.base_dist)
+    rule: Any = standardize(d.base_dist)
+    if not hasattr(rule, "_replace"):
+        raise Unsupported(f"a transformed {type(d.base_dist).__name__}")
     steps = _flat([rule.transform, *d.transforms])
-    while steps and isinstance(steps[0], AffineTransform) and isinstance(rule.noise, SYMMETRIC):
+    symmetric = isinstance(rule, Standardization) and isinstance(rule.noise, SYMMETRIC)
+    while steps and isinstance(steps[0], AffineTransform) and symmetric:
         step = steps.pop(0)
         rule = rule._replace(
             loc=step.loc + step.scale * rule.loc, scale=jnp.abs(step.scale) * rule.scale

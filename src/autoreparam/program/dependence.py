@@ -1,0 +1,52 @@
+"""Which inputs each output of a traced function depends on.
+
+NumPyro has such a walk too; it takes every output of a `scan` to depend on every input.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax.extend.core import Literal
+
+Names = frozenset[str]
+NONE: Names = frozenset()
+
+
+def depends_on(jaxpr: Any, inputs: Sequence[Names]) -> list[Names]:
+    """The names that reach each output, given those at each input."""
+    known: dict[Any, Names] = dict(zip(jaxpr.invars, inputs))
+
+    def read(variable: Any) -> Names:
+        return NONE if isinstance(variable, Literal) else known.get(variable, NONE)
+
+    for equation in jaxpr.eqns:
+        found = _outputs(equation, [read(variable) for variable in equation.invars])
+        known.update(zip(equation.outvars, found))
+    return [read(variable) for variable in jaxpr.outvars]
+
+
+def _outputs(equation: Any, inputs: list[Names]) -> list[Names]:
+    name, params = equation.primitive.name, equation.params
+    if name == "scan":
+        return _scan(params, inputs)
+    if name == "cond":
+        index, *rest = inputs
+        branches = [depends_on(branch.jaxpr, rest) for branch in params["branches"]]
+        return [index.union(*found) for found in zip(*branches)]
+    inner = params.get("jaxpr", params.get("call_jaxpr"))
+    inner = getattr(inner, "jaxpr", inner)  # with its constants, or without
+    if inner is not None and len(getattr(inner, "invars", ())) == len(inputs):
+        return depends_on(inner, inputs)
+    return [NONE.union(*inputs)] * len(equation.outvars)
+
+
+def _scan(params: dict, inputs: list[Names]) -> list[Names]:
+    fixed, carried = params["num_consts"], params["num_carry"]
+    constants, carry = inputs[:fixed], inputs[fixed : fixed + carried]
+    slices = inputs[fixed + carried :]
+    while True:  # what is carried gathers names from step to step, until there are no more
+        outputs = depends_on(params["jaxpr"].jaxpr, [*constants, *carry, *slices])
+        grown = [old | new for old, new in zip(carry, outputs)]
+        if grown == carry:
+            return outputs
+        carry = grown

@@ -1,0 +1,54 @@
+"""Sites inside NumPyro's `scan`: every step sees its own slice of what the sites need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from numpyro.contrib.control_flow.scan import scan_wrapper
+from numpyro.primitives import Messenger
+
+
+def is_scan(msg: dict) -> bool:
+    """Whether a control-flow message is a `scan` (and not a `cond`)."""
+    return msg["fn"] is scan_wrapper
+
+
+def enter_steps(
+    msg: dict, series: Any, handler: Callable[[Any], AbstractContextManager[Any]]
+) -> None:
+    """Rewrites a `scan` message so that step t runs inside `handler(series[t])`.
+
+    The series go in as inputs of the loop. Indexed from inside instead, as NumPyro does with the
+    values it substitutes, they would cost a gradient the square of the length.
+    """
+    step, init, xs, length, reverse = msg["args"]
+
+    def inside(carry, x):
+        own, here = x
+        with handler(here):
+            return step(carry, own)
+
+    msg["args"] = (inside, init, (xs, series), length, reverse)
+
+
+def steps(msg: dict) -> int:
+    """The length of the loop."""
+    _, _, xs, length, _ = msg["args"]
+    return length if length is not None else jnp.shape(jax.tree.leaves(xs)[0])[0]
+
+
+class Give(Messenger):
+    """Gives sites of one step the values that functions of their distribution return."""
+
+    def __init__(self, values: Mapping[str, Callable[[Any], Any]]):
+        super().__init__()
+        self.values = values
+
+    def process_message(self, msg) -> None:
+        """Sets the value of a site that is among the given ones."""
+        if msg["type"] == "sample" and msg["name"] in self.values:
+            msg["value"] = self.values[msg["name"]](msg["fn"])

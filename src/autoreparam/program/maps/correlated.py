@@ -1,0 +1,65 @@
+"""The map of a site whose elements are correlated: `u = m + L e`, `L` lower triangular.
+
+Element i has the location `c_i = m_i + Σ_(j<i) L_ij e_j` given those before it, and the scale
+`d_i = L_ii`. Its working coordinate is that of `SteadyMap` with these,
+
+    working_i = (d_i / s0_i)^(λ_i - 1) (λ_i c_i + d_i e_i)
+
+so the rows of the factor are mixed with the identity: λ = 1 gives `u`, λ = 0 whitens, and the map
+can be undone for every λ, since it is triangular with a positive diagonal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from autoreparam.program.maps import triangular
+from autoreparam.program.maps.element import Point, SiteMap
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class CorrelatedMap(SiteMap):
+    """The map of a vector whose elements are correlated."""
+
+    def point(self, working: Array) -> Point:
+        """The point at working coordinates."""
+        right = working / jnp.exp(self._log_gain()) - self.lam_loc * self.rule.loc
+        return self.point_of_noise(triangular.solve(self._mixed(), right))
+
+    def point_of_noise(self, noise: Array) -> Point:
+        """The point at `e`."""
+        return Point(noise, self.rule.loc + triangular.multiply(self.rule.factor, noise))
+
+    def point_of_free(self, free: Array) -> Point:
+        """The point at `u`."""
+        return Point(triangular.solve(self.rule.factor, free - self.rule.loc), free)
+
+    def working(self, point: Point) -> Array:
+        """Working coordinates of a point."""
+        mixed = triangular.multiply(self._mixed(), point.noise)
+        return jnp.exp(self._log_gain()) * (self.lam_loc * self.rule.loc + mixed)
+
+    def log_stretch(self, point: Point) -> Array:
+        """`log |d working / d e|` of each element."""
+        return self.lam_scale * self._log_ratio() + jnp.log(self.reference)
+
+    def log_scale(self, point: Point) -> Array:
+        """`log |du / de|` of each element."""
+        return jnp.log(self.rule.scale)
+
+    def _mixed(self) -> Array:
+        """The factor with λ times what is below its diagonal."""
+        factor = self.rule.factor
+        own = jnp.eye(factor.shape[-1], dtype=bool)
+        return factor * jnp.where(own, 1.0, self.lam_loc[..., :, None])
+
+    def _log_gain(self) -> Array:
+        return (self.lam_scale - 1) * self._log_ratio()
+
+    def _log_ratio(self) -> Array:
+        return jnp.log(self.rule.scale / self.reference)

@@ -1,0 +1,100 @@
+"""The map of a site that is itself a sequence: the rule of each element given the one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from autoreparam.program.maps.element import Point, SiteMap
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SequenceMap(SiteMap):
+    """The map of all elements of a sequence, linear in its length.
+
+    The rule has `first`, the rule of the first element, and `follow(previous, input)`, the rule of
+    a later one at the value before it. Only the way from working coordinates or noise to values
+    goes step by step; at known values the elements are independent.
+    """
+
+    def point(self, working: Array) -> Point:
+        """The point at working coordinates."""
+        return self._walk(working, SiteMap.point)
+
+    def point_of_noise(self, noise: Array) -> Point:
+        """The point at `e`."""
+        return self._walk(noise, SiteMap.point_of_noise)
+
+    def point_of_free(self, free: Array) -> Point:
+        """The point at `u`."""
+        return Point(self._each(free, lambda map_, u: map_.point_of_free(u).noise, free), free)
+
+    def working(self, point: Point) -> Array:
+        """Working coordinates of a point."""
+        return self._each(point.free, lambda map_, e, u: map_.working(Point(e, u)), *point)
+
+    def log_stretch(self, point: Point) -> Array:
+        """`log |d working / d e|` of each element."""
+        return self._each(point.free, lambda map_, e, u: map_.log_stretch(Point(e, u)), *point)
+
+    def log_scale(self, point: Point) -> Array:
+        """`log |du / de|` of each element."""
+        return self._each(point.free, lambda map_, e, u: map_.log_scale(Point(e, u)), *point)
+
+    def _lead(self, array: Any, like: Array) -> Array:
+        """The array spread like another, with time as its first axis."""
+        return jnp.moveaxis(jnp.broadcast_to(array, jnp.shape(like)), self.rule.axis, 0)
+
+    def _lams(self, like: Array) -> tuple[Array, ...]:
+        parts = (self.lam_loc, self.lam_scale, self.reference)
+        return tuple(self._lead(part, like) for part in parts)
+
+    def _walk(self, given: Array, place: Callable[[SiteMap, Array], Point]) -> Point:
+        lead, lams = self._lead(given, given), self._lams(given)
+        start = getattr(self._map(self.rule.first, [lam[0] for lam in lams]), place.__name__)(
+            lead[0]
+        )
+
+        def step(previous, xs):
+            here, inputs, lam = xs
+            map_ = self._map(self.rule.follow(previous, inputs), lam)
+            point = getattr(map_, place.__name__)(here)
+            return point.free, point
+
+        later = (lead[1:], self.rule.inputs, [lam[1:] for lam in lams])
+        _, rest = jax.lax.scan(step, start.free, later)
+        joined = [jnp.concatenate([a[None], b]) for a, b in zip(start, rest)]
+        return Point(*(jnp.moveaxis(part, 0, self.rule.axis) for part in joined))
+
+    def _each(self, free: Array, read: Callable[..., Array], *given: Array) -> Array:
+        """A reading of every element's own map at known values, all at once."""
+        lams, arrays = self._lams(free), [self._lead(array, free) for array in given]
+        lead = self._lead(free, free)
+
+        def one(map_: SiteMap, parts: list[Array], like: Array) -> Array:
+            return jnp.broadcast_to(read(map_, *parts), like.shape)
+
+        start = one(self._map(self.rule.first, [lam[0] for lam in lams]),
+                    [array[0] for array in arrays], lead[0])  # fmt: skip
+
+        def later(previous, inputs, lam, parts, like):
+            return one(self._map(self.rule.follow(previous, inputs), lam), parts, like)
+
+        rest = jax.vmap(later)(
+            lead[:-1],
+            self.rule.inputs,
+            [lam[1:] for lam in lams],
+            [array[1:] for array in arrays],
+            lead[1:],
+        )
+        return jnp.moveaxis(jnp.concatenate([start[None], rest]), 0, self.rule.axis)
+
+    @staticmethod
+    def _map(rule: Any, lam: Any) -> SiteMap:
+        return rule.map(*lam, None)
