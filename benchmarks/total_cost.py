@@ -36,6 +36,11 @@ MODELS: dict[str, tuple[str, dict]] = {
     "unequal_groups_20": ("unequal_groups", {"n": 20}),
     "unequal_groups_500": ("unequal_groups", {"n": 500}),
     "co2_trend_plain": ("co2_trend", {"plain": True}),
+    "correlated_slopes": ("correlated_slopes", {}),
+    "stochastic_volatility": ("stochastic_volatility", {}),
+    "horseshoe": ("horseshoe", {}),
+    "german_credit_gamma": ("german_credit_gamma", {}),
+    "gp_poisson": ("gp_poisson", {}),
 }
 KERNELS = ("auto", "nuts", "hmc")
 METHODS = ("auto", "centered", "noncentered", "vip")

@@ -12,6 +12,7 @@ from autoreparam.mcmc.hmc import Kernel, tuning_like
 from autoreparam.mcmc.metric import Metric, diagonal_metric, fit_metric, most_directions, spread
 from autoreparam.mcmc.step_size import settled
 from autoreparam.mcmc.trajectory import best_length
+from autoreparam.mcmc.tuner import without_outliers
 from autoreparam.mcmc.warmup import plan
 from autoreparam.program.target import Target
 
@@ -102,6 +103,22 @@ def test_a_stretched_metric_leaves_the_posterior_as_it_is(kernel):
 
     draws = jax.jit(jax.vmap(chain))(jax.random.split(jax.random.key(0), 8))
     np.testing.assert_allclose(np.cov(np.asarray(draws).reshape(-1, 2).T), covariance, atol=0.2)
+
+
+def test_no_energy_is_below_zero_however_far_a_trajectory_went():
+    """A squeezed direction in single precision: a difference would round to less than nothing."""
+    direction = np.ones((4, 1), np.float32) / 2
+    metric = Metric(np.ones(4, np.float32), direction, np.full(1, 1e-7, np.float32)).build()
+    assert metric.kinetic_energy(jnp.full(4, 3e12, jnp.float32)) >= 0
+
+
+def test_a_draw_with_a_score_out_of_proportion_does_not_decide():
+    rng = np.random.default_rng(0)
+    draws = rng.normal(size=(400, 3))
+    scores = -draws
+    scores[7] = 1e9
+    kept, _ = without_outliers(draws, scores)
+    assert len(kept) == 399
 
 
 def test_scales_that_are_left_are_those_of_the_whitened_gaussian():

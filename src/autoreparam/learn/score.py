@@ -26,10 +26,10 @@ from autoreparam.learn.elbo import Fit
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
-STEPS = 100
+STEPS = 60
 RATE = 0.1
 RIDGE = 5.0  # divided by the number of draws: it vanishes as they grow
-MOST_DRAWS = 512  # spread over the window; more cost time and teach little
+MOST_DRAWS = 256  # spread over the window; more cost time and teach little
 FEWEST_DRAWS = 16
 EDGE = 4.6  # logit at which λ is taken as 0.99; further out the objective is flat
 

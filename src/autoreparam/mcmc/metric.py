@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from blackjax.mcmc import metrics
+from jax import Array
 
 MOST_DIRECTIONS = 64
 MOST_NUMBERS = (
@@ -59,32 +60,40 @@ class Metric(NamedTuple):
         return x, s
 
     def build(self) -> metrics.Metric:
-        """The metric as BlackJAX takes it; the directions cost nothing while none is used."""
-        plain = metrics.gaussian_euclidean(self.diagonal)
-        if self.stretch.shape[-1] == 0:
-            return plain
-        low_rank = metrics.gaussian_euclidean_low_rank(
-            jnp.sqrt(self.diagonal), self.directions, self.stretch
-        )
-        used = jnp.any(self.stretch != 1)
+        """The metric as BlackJAX takes it; the directions cost nothing while none is used.
 
-        def either(name: str):
-            ways = (
-                (lambda *args: getattr(low_rank, name)(*args)),
-                (lambda *args: getattr(plain, name)(*args)),
-            )
+        Energies are sums of squares of `root(momentum)`. As differences, which a stretch below 1
+        invites, they could round to below zero, and a trajectory that blew up would be accepted.
+        """
+        sigma, dtype = jnp.sqrt(self.diagonal), self.diagonal.dtype
 
-            def call(*args, **places):  # where it is evaluated does not matter
-                return jax.lax.cond(used, *ways, *args)
+        def turned(vector: Array, power: float) -> Array:
+            if self.stretch.shape[-1] == 0:
+                return vector
 
-            return call
+            def along(vector: Array) -> Array:
+                change = (self.stretch**power - 1) * (self.directions.T @ vector)
+                return vector + self.directions @ change
 
-        return metrics.Metric(
-            either("sample_momentum"),
-            either("kinetic_energy"),
-            either("check_turning"),
-            low_rank.scale,
-        )
+            return jax.lax.cond(jnp.any(self.stretch != 1), along, lambda same: same, vector)
+
+        def root(momentum: Array) -> Array:
+            return turned(sigma * momentum, 0.5)
+
+        def sample_momentum(key: Array, position: Array) -> Array:
+            return turned(jax.random.normal(key, position.shape, dtype), -0.5) / sigma
+
+        def kinetic_energy(momentum: Array, position: Array | None = None) -> Array:
+            return 0.5 * jnp.sum(root(momentum) ** 2)
+
+        def check_turning(left, right, total, position_left=None, position_right=None) -> Array:
+            middle = root(total - (left + right) / 2)
+            return (root(left) @ middle <= 0) | (root(right) @ middle <= 0)
+
+        def scale(position, element, *, inv, trans) -> Array:
+            raise NotImplementedError("only Riemannian integrators ask for it")
+
+        return metrics.Metric(sample_momentum, kinetic_energy, check_turning, scale)
 
 
 def most_directions(size: int) -> int:

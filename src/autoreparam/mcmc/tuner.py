@@ -23,6 +23,8 @@ FIRST_LENGTH = 1.2  # mean length of a jittered trajectory before anything is kn
 FIRST_STEPS = 16  # and the most steps that it may take
 MOST_STEPS = 100  # for the slowest direction; where it takes more, NUTS does better
 SETTLING = 0.3  # of a window, in which chains move to where its tuning leads them
+OUTLYING = 30.0  # median deviations from which a score is out of proportion
+MOST_OUTLIERS = 0.3
 TRUSTED = 25  # draws of a window whose divergences mean something
 DIVERGENT = 0.005  # share of divergent draws at which smaller steps are called for
 CAREFUL = 0.95  # the highest acceptance that is then asked for
@@ -128,7 +130,7 @@ class Tuner:
 
     def _fit(self, late: _Late, states: State) -> tuple[State, np.ndarray]:
         """Learns λ and the metrics; also by what factors the step sizes should change."""
-        position, score = late.rows("position"), late.rows("score")
+        position, score = without_outliers(late.rows("position"), late.rows("score"))
         before = [
             fastest(tuning.inverse_mass, *self._carried(position, score, lam))
             for lam, tuning in zip(self.lams, self.tunings)
@@ -186,6 +188,21 @@ class _Late:
         """All chains in one."""
         found = self[name]
         return found.reshape(-1, found.shape[-1])
+
+
+def without_outliers(position: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Draws but for those with scores far out of proportion, at most three in ten.
+
+    One draw where the posterior is steep would otherwise decide every variance.
+    """
+    distance = np.abs(score - np.median(score, axis=0))
+    usual = np.median(distance, axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        worst = np.nan_to_num(
+            np.max(distance / usual, axis=1, where=usual > 0, initial=0), nan=np.inf
+        )
+    kept = worst <= max(OUTLYING, np.quantile(worst, 1 - MOST_OUTLIERS))
+    return position[kept], score[kept]
 
 
 def _geometric_mean(sizes: np.ndarray) -> np.ndarray:
