@@ -23,7 +23,7 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.predictive import predict
 from autoreparam.program.target import Target
 from autoreparam.results.diagnostics import warnings_for
-from autoreparam.results.learning import learning_dataset
+from autoreparam.results.learning import learning_tree
 from autoreparam.results.progress import Progress
 from autoreparam.results.scalars import ess_of
 from autoreparam.results.storage import Store
@@ -207,8 +207,6 @@ class Session:
         posterior_predictive: bool = False,
     ) -> xarray.DataTree:
         """Everything drawn so far, in the ArviZ schema."""
-        from xarray import DataTree
-
         engine, settings = self.engine, self.settings
         target, program = engine.chains.target, engine.chains.target.program
         used = len(engine.lams)
@@ -248,7 +246,7 @@ class Session:
             posterior_predictive=self._predictive() if posterior_predictive else None,
         )
         if engine.tuner.reports:
-            tree["learning"] = DataTree(learning_dataset(engine.tuner.reports))
+            tree["learning"] = learning_tree(engine.tuner.reports)
         for sentence in self.notes:
             if sentence != NOT_CONVERGED:  # which the warnings say at length
                 warnings.warn(sentence, SamplingWarning, stacklevel=3)

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     import xarray
 
 
-def learning_dataset(reports: Sequence[dict[str, Any]]) -> xarray.Dataset:
+def learning_tree(reports: Sequence[dict[str, Any]]) -> xarray.DataTree:
     """The reports of a run's windows.
 
     `objective_*` are the held-out objectives of everything that competed, the last `lam_*` are what
     the run went on with, `inflation_before` and `inflation_after` the largest variance inflation of
     a site as the model is written and as it was sampled, judged in the last window that told.
     """
-    from xarray import Dataset
+    from xarray import Dataset, DataTree
 
     rivals = sorted({name for report in reports for name in report["objectives"]})
     data: dict[str, Any] = {
@@ -40,4 +40,4 @@ def learning_dataset(reports: Sequence[dict[str, Any]]) -> xarray.Dataset:
         attrs["sites"] = json.dumps(sites)
         for when, found in told[-1].items():
             data[f"inflation_{when}"] = ("site", [found[site] for site in sites])
-    return Dataset(data, attrs=attrs)
+    return DataTree(Dataset(data, attrs=attrs))

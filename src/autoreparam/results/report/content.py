@@ -206,13 +206,12 @@ def _row(
 
 def _inflation(tree: xarray.DataTree, name: str, when: str) -> float:
     """The largest variance inflation of a site's elements, where the run has measured it."""
-    group = tree["parameterization"].to_dataset() if "parameterization" in tree else {}
     key = f"inflation_{when}"
-    if key not in group or "site" not in group[key].coords:
+    if "learning" not in tree or key not in tree["learning"]:
         return np.nan
-    column = group[key]
-    names = [str(site) for site in column["site"].values]
-    return float(np.max(column.values[names.index(name)])) if name in names else np.nan
+    group = tree["learning"].to_dataset()
+    sites = [site.replace("/", ".") for site in json.loads(group.attrs["sites"])]
+    return float(group[key].values[sites.index(name)]) if name in sites else np.nan
 
 
 def _worst(measured: Mapping[str, Measured]) -> list[Series]:
