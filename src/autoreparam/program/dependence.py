@@ -28,7 +28,7 @@ def depends_on(jaxpr: Any, inputs: Sequence[Names]) -> list[Names]:
 def _outputs(equation: Any, inputs: list[Names]) -> list[Names]:
     name, params = equation.primitive.name, equation.params
     if name == "scan":
-        return _scan(params, inputs)
+        return _scan(equation, inputs)
     if name == "cond":
         index, *rest = inputs
         branches = [depends_on(branch.jaxpr, rest) for branch in params["branches"]]
@@ -40,13 +40,21 @@ def _outputs(equation: Any, inputs: list[Names]) -> list[Names]:
     return [NONE.union(*inputs)] * len(equation.outvars)
 
 
-def _scan(params: dict, inputs: list[Names]) -> list[Names]:
-    fixed, carried = params["num_consts"], params["num_carry"]
+def _scan(equation: Any, inputs: list[Names]) -> list[Names]:
+    body = equation.params["jaxpr"].jaxpr
+    # The body sees one step of what is stacked, and all of what is not.
+    stacked = _stacked(equation.invars, body.invars)
+    carried = len(body.outvars) - _stacked(equation.outvars, body.outvars)
+    fixed = len(inputs) - carried - stacked
     constants, carry = inputs[:fixed], inputs[fixed : fixed + carried]
     slices = inputs[fixed + carried :]
     while True:  # what is carried gathers names from step to step, until there are no more
-        outputs = depends_on(params["jaxpr"].jaxpr, [*constants, *carry, *slices])
+        outputs = depends_on(body, [*constants, *carry, *slices])
         grown = [old | new for old, new in zip(carry, outputs)]
         if grown == carry:
             return outputs
         carry = grown
+
+
+def _stacked(outside: Any, inside: Any) -> int:
+    return sum(a.aval.ndim != b.aval.ndim for a, b in zip(outside, inside))
