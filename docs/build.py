@@ -45,10 +45,38 @@ def on_page_markdown(markdown, page, config, files):
 def table(name: str) -> str:
     """The rows of a file of results as Markdown."""
     path = RESULTS / f"{name}.json"
+    if not path.is_file():
+        return "*Not measured yet.*"
     rows = json.loads(path.read_text(encoding="utf-8"))
+    if name == "total_cost":
+        rows = medians(rows)
     head = list(rows[0])
     lines = [head, ["---"] * len(head), *([cell(row.get(key)) for key in head] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def medians(runs: list[dict]) -> list[dict]:
+    """Runs of `benchmarks.total_cost`: a row a model and kernel, a column a parameterization."""
+    rows = []
+    models = list(dict.fromkeys(run["model"] for run in runs))
+    pairs = {(run["model"], run["kernel"]) for run in runs}
+    for model, kernel in sorted(pairs, key=lambda pair: (models.index(pair[0]), pair[1])):
+        row, total, seeds = {"model": model, "kernel": kernel}, {}, []
+        for method in ("auto", "centered", "noncentered", "vip"):
+            same = (model, kernel, method)
+            found = [run for run in runs if (run["model"], run["kernel"], run["method"]) == same]
+            row[method] = "-"
+            if found:
+                total[method] = float(np.median([run["total"] for run in found]))
+                unsure = np.mean([run["warned"] for run in found]) >= 0.5
+                row[method] = f"{total[method]:.3g}" + (r"\*" if unsure else "")
+                seeds.append(len(found))
+        row["ratio"] = "-"
+        if {"auto", "centered", "noncentered"} <= total.keys():
+            best = max(total["centered"], total["noncentered"])
+            row["ratio"] = f"{total['auto'] / best:.2f}"
+        rows.append(row | {"seeds": min(seeds)})
+    return rows
 
 
 def cell(value) -> str:

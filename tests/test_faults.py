@@ -113,7 +113,7 @@ def test_ctrl_c_returns_what_has_been_drawn_and_says_so(tmp_path, monkeypatch, w
 
     def interrupted(self, *args):
         calls.append(1)
-        if len(calls) == 10:
+        if len(calls) == 13:
             raise KeyboardInterrupt
         return run(self, *args)
 

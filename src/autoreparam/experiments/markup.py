@@ -91,7 +91,7 @@ def _markdown(block: Any) -> str:
         case Paragraph(text):
             return text
         case Code(text):
-            return f"```bash\n{text}\n```"
+            return f"```console\n{text}\n```"
         case Bullets(items):
             return "\n".join(f"- {item}" for item in items)
         case Table(header, rows):

@@ -86,7 +86,7 @@ class Tuner:
             if draws:
                 steps, length = mean, 0.0
             else:
-                steps, length = FIRST_STEPS * max(1, drawn / 20), mean * size
+                steps, length = FIRST_STEPS * max(1, drawn / 50), mean * size
             self.tunings[i] = self._with(tuning, num_steps=steps, length=length, jitter=jitter)
 
     @property
