@@ -117,3 +117,19 @@ def test_interleaving_leaves_the_joint_distribution_as_it_is(kernel):
     noise = (found["theta"] - found["mu"][:, None]) / np.exp(found["log_tau"])[:, None]
     for column in np.asarray(noise).T:
         assert stats.kstest(column, stats.norm(0, 1).cdf).pvalue > 1e-4
+
+
+@pytest.mark.slow
+def test_the_default_is_calibrated_with_all_that_it_adapts():
+    """Ranks again, with λ, metric, step size and length learned anew for every data set."""
+    ranks = {"mu": [], "log_tau": [], "theta": []}
+    for seed in range(200):
+        truth, y = jax.device_get(from_prior(jax.random.key(1000 + seed)))
+        tree = ar.sample(model, (y,), draws=310, warmup=250, chains=2, seed=seed, progress=False)
+        for name, found in ranks.items():
+            values = tree["posterior"][name].values[:, ::20].reshape(-1, *np.shape(truth[name]))
+            found.append(np.sum(values[:31] < truth[name], axis=0))
+    for name, found in ranks.items():
+        for column in np.reshape(found, (len(found), -1)).T:
+            counts = np.bincount(column // 4, minlength=8)
+            assert stats.chisquare(counts).pvalue > 1e-4, (name, counts)

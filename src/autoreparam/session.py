@@ -215,6 +215,7 @@ class Session:
         attrs: dict[str, Any] = {
             **asdict(settings),
             "kernel": engine.chains.kernel.name,
+            "target_accept": engine.tuner.target_accept,
             "interrupted": int(self.interrupted),
             "fit_converged": int(NOT_CONVERGED not in self.notes),
             "sampling_time": self.seconds,
