@@ -117,7 +117,10 @@ def command(words):
 
 # BlackJAX's own warm-up takes half a minute to compile; what the
 # page shows of ours is in test_interop.py.
-SLOW = {Path("docs/howto/blackjax.md"): pytest.mark.slow}
+SLOW = {
+    Path("docs/howto/blackjax.md"): pytest.mark.slow,
+    Path("docs/howto/command-line.md"): pytest.mark.slow,  # test_cli.py runs every command
+}
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,7 @@ def eight_schools_moments(sigma, y):
     return mixed(grid, 0 * grid), mixed(mu, mu_var), mixed(theta, theta_var)
 
 
+@pytest.mark.slow
 def test_nuts_finds_the_moments_of_eight_schools_by_quadrature():
     entry = ar.zoo.load("eight_schools")
     lam = partly(entry.model, **entry.kwargs).replace({"theta": np.linspace(0.0, 0.06, 8)})

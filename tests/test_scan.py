@@ -76,7 +76,10 @@ def state_space(y=Y):
 
 MODELS = {"mixed": mixed, "ar1": autoregression(1), "ar3": autoregression(3),
           "state_space": state_space}  # fmt: skip
-models = pytest.mark.parametrize("name", MODELS)
+SLOW = ("mixed",)
+models = pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in MODELS]
+)
 
 
 @cache

@@ -33,7 +33,9 @@ def exact_objective(target, lam):
     return float(0.5 * jnp.sum(jnp.log(jnp.diag(jnp.linalg.inv(precision)) * jnp.diag(precision))))
 
 
-@pytest.mark.parametrize("sigma", [0.3, 1.0, 10.0])
+@pytest.mark.parametrize(
+    "sigma", [1.0, *(pytest.param(s, marks=pytest.mark.slow) for s in (0.3, 10.0))]
+)
 def test_the_gaussian_toy_is_left_with_almost_no_inflation(sigma):
     problem = ar.zoo.load("toy", sigma=sigma)
     target = Target(ar.inspect(problem.model, problem.args, problem.kwargs))
@@ -45,6 +47,7 @@ def test_the_gaussian_toy_is_left_with_almost_no_inflation(sigma):
     assert exact_objective(target, fit.parameterization) < best + 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_radon_in_minnesota_is_within_reach_of_the_exact_minimum():
     problem = ar.zoo.load("radon", state="MN")
