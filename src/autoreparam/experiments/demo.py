@@ -30,10 +30,10 @@ def show(draws: int = 1000, seed: int = 0, path: Path = Path("autoreparam-demo.h
     console = Console(width=max(100, Console().width))
     for name, (title, story) in STORIES.items():
         problem = zoo.load(name)
-        console.print(f"\n[bold]{title}[/bold]  ({name}, 4 chains, NUTS, 500 + {draws} draws)")
+        console.print(f"\n[bold]{title}[/bold]  ({name}, 4 chains, 500 + {draws} draws)")
         runs = compare(
             problem.model, problem.args, problem.kwargs,
-            console=console, kernel="nuts", draws=draws, seed=seed,
+            console=console, draws=draws, seed=seed,
         )  # fmt: skip
         console.print(table(runs))
         console.print(story)

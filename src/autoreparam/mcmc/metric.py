@@ -26,6 +26,7 @@ RIDGE = 30.0  # draws' worth of the diagonal that covariances are mixed with
 WORTH = 1.3  # stretches closer to 1 than this factor are left out
 FEWEST_DRAWS = 20
 MOST_DRAWS = 2000
+FEWER_DRAWS = 200  # from 10,000 dimensions on
 MOST_UNEVEN = 0.6
 MOST_PRINCIPAL = 500  # beyond it only the strongest directions are looked at
 
@@ -66,22 +67,24 @@ class Metric(NamedTuple):
         invites, they could round to below zero, and a trajectory that blew up would be accepted.
         """
         sigma, dtype = jnp.sqrt(self.diagonal), self.diagonal.dtype
+        # Here and not below, where it would be done again at every leapfrog step.
+        half, used = jnp.sqrt(self.stretch), jnp.any(self.stretch != 1)
 
-        def turned(vector: Array, power: float) -> Array:
+        def turned(vector: Array, stretch: Array) -> Array:
             if self.stretch.shape[-1] == 0:
                 return vector
 
             def along(vector: Array) -> Array:
-                change = (self.stretch**power - 1) * (self.directions.T @ vector)
+                change = (stretch - 1) * (self.directions.T @ vector)
                 return vector + self.directions @ change
 
-            return jax.lax.cond(jnp.any(self.stretch != 1), along, lambda same: same, vector)
+            return jax.lax.cond(used, along, lambda same: same, vector)
 
         def root(momentum: Array) -> Array:
-            return turned(sigma * momentum, 0.5)
+            return turned(sigma * momentum, half)
 
         def sample_momentum(key: Array, position: Array) -> Array:
-            return turned(jax.random.normal(key, position.shape, dtype), -0.5) / sigma
+            return turned(jax.random.normal(key, position.shape, dtype), 1 / half) / sigma
 
         def kinetic_energy(momentum: Array, position: Array | None = None) -> Array:
             return 0.5 * jnp.sum(root(momentum) ** 2)
@@ -135,8 +138,7 @@ def fit_metric(position: np.ndarray, score: np.ndarray) -> Metric:
     diagonal = Metric.of(diagonal_metric(position, score))
     if diagonal.stretch.size == 0 or len(position) < FEWEST_DRAWS:
         return diagonal
-    take = np.linspace(0, len(position) - 1, min(len(position), MOST_DRAWS)).astype(int)
-    x, s = diagonal.whiten(position[take].astype(np.float64), score[take].astype(np.float64))
+    x, s = diagonal.whiten(*_few(position, score))
     if not (np.isfinite(x).all() and np.isfinite(s).all()):
         return diagonal
     held = np.arange(len(x)) % 4 == 3
@@ -189,7 +191,7 @@ def spread(metric: Metric, position: np.ndarray, score: np.ndarray) -> np.ndarra
     look like correlation. A Gaussian has scores that undo the draws, `x / σ² + s = 0`; what is left
     of them tells how much slower than on average a direction can be.
     """
-    x, s = metric.whiten(position.astype(np.float64), score.astype(np.float64))
+    x, s = metric.whiten(*_few(position, score))
     size = x.shape[1]
     if len(x) < FEWEST_DRAWS or not (np.isfinite(x).all() and np.isfinite(s).all()):
         return np.ones(2 * size)
@@ -206,6 +208,16 @@ def spread(metric: Metric, position: np.ndarray, score: np.ndarray) -> np.ndarra
 
 def fastest(metric: Metric, position: np.ndarray, score: np.ndarray) -> float:
     """The highest frequency in these coordinates: it limits the step size."""
-    _, s = metric.whiten(position.astype(np.float64), score.astype(np.float64))
-    rows = s[np.linspace(0, len(s) - 1, min(len(s), 500)).astype(int)]
+    _, rows = metric.whiten(*_few(position, score, 500))
     return float(np.linalg.norm(rows - rows.mean(axis=0), ord=2) / np.sqrt(len(rows)))
+
+
+def _few(position: np.ndarray, score: np.ndarray, most: int = MOST_DRAWS) -> list[np.ndarray]:
+    """Evenly spread draws and their scores in double precision, fewer of them in many dimensions.
+
+    A decomposition costs the square of their number times the dimension.
+    """
+    count, size = position.shape
+    most = min(count, most, max(FEWER_DRAWS, MOST_DRAWS * 1000 // size))
+    take = np.linspace(0, count - 1, most).astype(int)
+    return [rows[take].astype(np.float64) for rows in (position, score)]

@@ -21,7 +21,7 @@ from autoreparam.program.target import Target
 
 FIRST_LENGTH = 1.2  # mean length of a jittered trajectory before anything is known
 FIRST_STEPS = 16  # and the most steps that it may take
-MOST_STEPS = 100  # for the slowest direction; where it takes more, NUTS does better
+MOST_STEPS = 100  # for the slowest direction; where it takes more, NUTS finds the length of each
 SETTLING = 0.3  # of a window, in which chains move to where its tuning leads them
 OUTLYING = 30.0  # median deviations from which a score is out of proportion
 MOST_OUTLIERS = 0.3
