@@ -11,7 +11,7 @@ import pytest
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError
-from autoreparam.learn.score import fit_score
+from autoreparam.learn.score import _informed, fit_score
 from autoreparam.program.target import Target
 
 
@@ -64,6 +64,26 @@ def test_radon_in_minnesota_is_within_reach_of_the_exact_minimum():
     assert found < min(exact_objective(target, end) for end in ends)
 
 
+def test_what_the_data_tell_of_each_element_is_found_from_few_draws():
+    size = np.array([0.0, 1.0, 4.0, 100.0])
+
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 2.0))
+        with numpyro.plate("group", 4):
+            theta = numpyro.sample("theta", dist.Normal(mu, 1.0))
+        numpyro.factor("data", -0.5 * jnp.sum(size * (y - theta) ** 2))
+
+    target = Target(ar.inspect(model, (np.arange(4.0),)))
+    for lam in (0.2, 1.0):
+        start = ar.Parameterization.constant(target.program, lam)
+        positions, scores = exact_draws(target, start, 200)
+        found = _informed(target, positions, scores, np.ones(200), start)
+        # Its error falls with the part of the score that the data leave to the prior.
+        np.testing.assert_allclose(found["theta"], size / (size + 1), atol=0.1)
+        assert found["theta"][0] == 0
+        assert found["theta"][3] > 0.98
+
+
 def groups(y, spread):
     mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
     log_tau = numpyro.sample("log_tau", dist.Normal(0.0, 1.0))
@@ -91,7 +111,7 @@ def test_what_was_compared_and_chosen_is_in_the_tree():
     for number, window in enumerate(windows):
         objectives = {
             name: float(learning[f"objective_{name}"][number])
-            for name in ("fitted", "kept", "centered", "noncentered")
+            for name in ("informed", "fitted", "kept", "centered", "noncentered")
         }
         assert window["chosen"] == min(objectives, key=objectives.get)
     np.testing.assert_array_equal(

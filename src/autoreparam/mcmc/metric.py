@@ -132,7 +132,7 @@ def fit_metric(position: np.ndarray, score: np.ndarray) -> Metric:
 
     In coordinates scaled by the best diagonal it is the geometric mean of the draws' covariance
     and the inverse of the scores', the Fisher-divergence optimum, in the span of the strongest
-    directions of both (nutpie's recipe). It competes with the diagonal alone on every fourth draw,
+    directions of both (nutpie's recipe). It competes with the diagonal alone on stretches of draws
     to which neither was fitted.
     """
     diagonal = Metric.of(diagonal_metric(position, score))
@@ -141,7 +141,7 @@ def fit_metric(position: np.ndarray, score: np.ndarray) -> Metric:
     x, s = diagonal.whiten(*_few(position, score))
     if not (np.isfinite(x).all() and np.isfinite(s).all()):
         return diagonal
-    held = np.arange(len(x)) % 4 == 3
+    held = np.arange(len(x)) * 16 // len(x) % 4 == 3
     with suppress(np.linalg.LinAlgError):
         trial = _stretched(diagonal, x[~held], s[~held])
         before, after = (_divergence(m, x[held], s[held]) for m in (None, trial))
@@ -187,17 +187,19 @@ def _divergence(metric: Metric | None, x: np.ndarray, s: np.ndarray) -> float:
 def spread(metric: Metric, position: np.ndarray, score: np.ndarray) -> np.ndarray:
     """Scales that are left along the coordinates and the principal directions.
 
-    Directions come from one half of the draws and scales from the other, so that chance does not
-    look like correlation. A Gaussian has scores that undo the draws, `x / σ² + s = 0`; what is left
-    of them tells how much slower than on average a direction can be.
+    Directions come from the first half of the draws and scales from the second, so that chance does
+    not look like correlation; with every other draw it would, since neighbours in a chain are
+    alike. A Gaussian has scores that undo the draws, `x / σ² + s = 0`; what is left of them tells
+    how much slower than on average a direction can be.
     """
     x, s = metric.whiten(*_few(position, score))
     size = x.shape[1]
     if len(x) < FEWEST_DRAWS or not (np.isfinite(x).all() and np.isfinite(s).all()):
         return np.ones(2 * size)
-    rows = x[0::2] - x[0::2].mean(axis=0)
+    half = len(x) // 2
+    rows = x[:half] - x[:half].mean(axis=0)
     directions = np.linalg.svd(rows, full_matrices=size < MOST_PRINCIPAL)[2]
-    x, s = (rows[1::2] - rows[1::2].mean(axis=0) for rows in (x, s))
+    x, s = (rows[half:] - rows[half:].mean(axis=0) for rows in (x, s))
     x, s = (np.concatenate([rows, rows @ directions.T], axis=1) for rows in (x, s))
     scale, slope = x.std(axis=0), np.mean(x * s, axis=0) / np.mean(x**2, axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+CORRELATED = "elements are correlated"  # what `coupled` says of a site with a dense factor
+
 
 class Loop(NamedTuple):
     """The `scan` or `cond` a site is in: its number in the order of the model."""
@@ -42,6 +44,11 @@ class Site:
     def size(self) -> int:
         """Number of unconstrained elements."""
         return int(np.prod(self.unconstrained_shape, dtype=int))
+
+    @property
+    def side(self) -> int:
+        """Rows of the matrix that its density factorizes, or 1."""
+        return self.unconstrained_shape[-1] if self.coupled == CORRELATED else 1
 
 
 # NumPyro's stack of handlers belongs to the process: two threads that trace models at the same time

@@ -11,6 +11,7 @@ from numpyro.distributions.transforms import IdentityTransform, Transform, ZeroS
 
 from autoreparam.program.families.registry import Standardization, register
 from autoreparam.program.maps import CorrelatedMap, SiteMap, triangular
+from autoreparam.program.site import CORRELATED
 
 
 class Correlated(NamedTuple):
@@ -34,7 +35,7 @@ class Correlated(NamedTuple):
     @property
     def coupled(self) -> str:
         """How elements depend on each other."""
-        return "elements are correlated"
+        return CORRELATED
 
     def map(self, lam_loc: Any, lam_scale: Any, reference: Any, mask: Any = None) -> SiteMap:
         """The map of all elements of a vector together."""
