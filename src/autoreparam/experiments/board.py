@@ -122,7 +122,8 @@ class _Board:
         self.target[group] = lane.target
         self.tunings = stack(_filled(self.tuning))
         self.targets = stack(_filled(self.target)) if self.together else lane.target
-        self.lanes = begin(lane.target, self.lanes, group, lane.start, lane.lams[0])
+        ends = lane.lams[0], lane.lams[-1]
+        self.lanes = begin(lane.target, self.lanes, group, lane.start, *ends)
 
     def _room(self, start: np.ndarray) -> None:
         """Makes room for all groups once the number of chains is known."""
@@ -132,8 +133,8 @@ class _Board:
         blank = np.zeros((self.groups, chains, size), dtype)
         number = np.zeros((self.groups, chains), dtype)
         state = State(blank, number, blank)
-        steps = np.zeros((self.groups, chains, self.slots), dtype)
-        self.lanes = Lanes(state, blank, state, number, steps, number)
+        steps = np.zeros((self.groups, self.slots), dtype)
+        self.lanes = Lanes(state, blank, state, number, state, steps, number)
 
     def rows(self) -> Row:
         """What each block of the next call is to each group."""
@@ -177,7 +178,7 @@ class _Board:
         assert job is not None
         self.running[group] = None
         accepted = np.asarray(self.lanes.accepted[group]) / (job.draws * job.slots)
-        step_size = np.exp(np.asarray(self.lanes.log_step[group])[:, : job.slots])
+        step_size = np.exp(np.asarray(self.lanes.log_step[group])[: job.slots])
         draws = self.buffers[group][BLOCKS : BLOCKS + job.draws]
         return job, Drawn(draws, accepted, step_size)
 

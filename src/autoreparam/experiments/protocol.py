@@ -166,7 +166,7 @@ def measure(problem: Problem, job: Job, drawn: Drawn, lane: Lane, learning: int)
         "slowest": problem.labels[int(each.paper.mean(axis=1).argmin())],
         "r_hat": _short(np.asarray(r_hat(draws))[problem.real].max()),
         "acceptance": _short(drawn.acceptance.mean()),
-        "step_size": [_short(size) for size in np.median(drawn.step_size, axis=0)],
+        "step_size": [_short(size) for size in drawn.step_size],
     }
 
 
