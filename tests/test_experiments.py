@@ -17,7 +17,7 @@ from autoreparam.errors import AutoreparamError
 from autoreparam.experiments import page, protocol, store
 from autoreparam.experiments.board import run_jobs
 from autoreparam.experiments.budget import BUDGETS, METHODS, MODELS, RADON, batches, checked
-from autoreparam.experiments.ess import ess_of_each_chain, r_hat
+from autoreparam.experiments.ess import ess_of_each_chain, longest_stay, r_hat
 from autoreparam.experiments.exact import radon_posterior
 from autoreparam.experiments.fits import Prepared
 from autoreparam.experiments.lockstep import Job, Lane
@@ -67,6 +67,13 @@ def test_a_chain_that_never_moves_has_no_ess():
     draws[:, 1, 0] = autoregressive(0.0, 100, 1)[:, 0]
     assert ess_of_each_chain(draws).arviz[0, 0] == 0
     assert ess_of_each_chain(draws).paper[0, 0] == 0
+
+
+def test_the_longest_stay_of_any_chain_is_found():
+    draws = np.stack([np.arange(8.0), [0, 1, 1, 1, 2, 2, 3, 4]], axis=1)[:, :, None]
+    assert longest_stay(draws) == 3
+    assert longest_stay(draws[:, :1]) == 1
+    assert longest_stay(np.zeros((8, 1, 2))) == 8
 
 
 def test_r_hat_tells_chains_that_agree_from_chains_that_do_not():
@@ -270,6 +277,27 @@ def test_results_of_other_settings_are_not_mixed_in(tmp_path):
         store.load_or_begin(tmp_path, "eight_schools", BUDGETS["quick"])
 
 
+def test_results_of_an_earlier_protocol_are_not_shown(tmp_path):
+    settings = BUDGETS["full"].settings() | {"protocol": 1}
+    store.save(tmp_path, store.Results("eight_schools", settings))
+    with pytest.raises(AutoreparamError, match=r"earlier protocol.*Remove that file"):
+        store.load_all(tmp_path)
+
+
+def test_numbers_of_steps_that_cannot_win_are_not_run():
+    results = store.Results("eight_schools", BUDGETS["full"].settings())
+    full = BUDGETS["full"]
+    assert protocol.wanted(full, "CP", results) == list(full.num_steps)
+    assert full.stages() == ((1, 2, 4, 8), (16, 32, 64, 128))
+    for method in ("CP", "iHMC"):
+        for steps, ess in ((1, 3.0), (2, 20.0), (4, 10.0)):
+            results.add(method, steps, {"ess": ess})
+    assert protocol.wanted(full, "CP", results) == [8, 16, 32]  # 64 steps: at most 15.6
+    assert protocol.wanted(full, "iHMC", results) == [8, 16]
+    results.add("NCP", 1, {"ess": 0.0})
+    assert protocol.wanted(full, "NCP", results) == [2, 4, 8, 16, 32, 64, 128]
+
+
 def test_unknown_names_are_refused_with_the_known_ones():
     with pytest.raises(AutoreparamError, match=r"no method 'HMC'.*'CP'|no method 'HMC'.*CP"):
         checked(("HMC",), METHODS, "method")
@@ -292,11 +320,13 @@ def made_up(model, ess, lam):
     results.machine = {"device": "none", "dtype": "float32"}
     for rank, (method, value) in enumerate(ess.items()):
         results.fits[method] = Prepared(lam, [0.0], [1.0], 10, elbo=-50.0 + value, elbo_error=0.1)
-        for steps, share in ((4, 1.0), (8, 0.5)):
+        for steps, share in ((2, 0.8), (4, 1.0), (8, 0.5)):
             results.add(method, steps, {
                 "ess": value * share, "error": 0.1, "arviz": value * share, "arviz_error": 0.1,
                 "total": value / 2,
-                "slowest": "mu", "r_hat": 1.0, "acceptance": 0.7, "step_size": [0.1 * (1 + rank)],
+                "slowest": "mu", "slowest_ess": 2 * value, "slowest_error": 0.2,
+                "longest_stay": 12, "r_hat": 1.0, "acceptance": 0.7,
+                "step_size": [0.1 * (1 + rank)],
             })  # fmt: skip
     return results
 
@@ -315,7 +345,7 @@ def quick_funnel_fits(target):
 def test_the_page_shows_every_claim_beside_its_evidence(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "funnel_fits", quick_funnel_fits)
     german = made_up("german_credit", GOOD, {"log_tau": [0.3, 0.6], "beta": [0.0, 0.5]})
-    schools = {"CP": 10.0, "NCP": 40.0, "iHMC": 12.0, "VIP": 41.0, "dVIP": 40.0, "auto": 42.0}
+    schools = {"CP": 10.0, "NCP": 40.0, "iHMC": 12.0, "VIP": 41.0, "dVIP": 40.0, "auto": 36.0}
     for results in (german, made_up("eight_schools", schools, {"theta": [0.0] * 8})):
         store.save(tmp_path, results)
     claims = page.write_page(tmp_path)
@@ -331,6 +361,8 @@ def test_the_page_shows_every_claim_beside_its_evidence(tmp_path, monkeypatch):
     for claim in claims:
         assert claim.claim in markdown
     assert "5.7 ± 0.1" in markdown
+    assert "after the mean over chains: 11.4 ± 0.2" in markdown
+    assert "too few to resonate: Eight schools 0.90 (0.90)." in markdown
     assert "Eight schools 0.3 ± " in markdown
     for name in re.findall(r'src="([^"]+)"', html):
         assert (tmp_path / name).stat().st_size > 1000

@@ -134,11 +134,11 @@ class _Board:
         number = np.zeros((self.groups, chains), dtype)
         state = State(blank, number, blank)
         steps = np.zeros((self.groups, self.slots), dtype)
-        self.lanes = Lanes(state, blank, state, number, state, steps, number)
+        self.lanes = Lanes(state, blank, state, number, state, steps, steps, number)
 
     def rows(self) -> Row:
         """What each block of the next call is to each group."""
-        blank = np.zeros((BLOCKS, self.groups), np.int32)
+        blank = np.zeros((BLOCKS, self.groups))
         rows = Row(*(blank.copy() for _ in Row._fields))
         for group, job in enumerate(self.running):
             if job is None:
@@ -152,8 +152,10 @@ class _Board:
             rows.keeps[:, group] = (draw >= job.warmup) & (draw < job.warmup + job.draws)
             rows.slot[:, group] = block // inside % job.slots
             rows.following[:, group] = (block + 1) // inside % job.slots
-        flags = {name: getattr(rows, name).astype(bool) for name in Row._fields[:4]}
-        return rows._replace(**flags)
+            seen = np.maximum(draw - job.adapt // 2 + 1, 0)  # in the second half of adaptation
+            rows.weight[:, group] = (draw < job.adapt) * (seen > 0) / np.maximum(seen, 1)
+        kinds = [*[bool] * 4, np.int32, np.int32, self.lanes.log_step.dtype]
+        return Row(*(values.astype(kind) for values, kind in zip(rows, kinds)))
 
     def collect(self, positions: Array) -> list[int]:
         """Stores the draws of a call; the groups whose jobs ended with it."""
@@ -178,7 +180,7 @@ class _Board:
         assert job is not None
         self.running[group] = None
         accepted = np.asarray(self.lanes.accepted[group]) / (job.draws * job.slots)
-        step_size = np.exp(np.asarray(self.lanes.log_step[group])[: job.slots])
+        step_size = np.exp(np.asarray(self.lanes.settled[group])[: job.slots])
         draws = self.buffers[group][BLOCKS : BLOCKS + job.draws]
         return job, Drawn(draws, accepted, step_size)
 
