@@ -127,16 +127,17 @@ def test_problems_of_different_sizes_run_together_and_each_has_its_posterior():
             lanes[problem.name, method] = Lane(
                 problem.wide, tuple(ends[i] for i in slots), tuple(masses[i] for i in slots), start
             )
-    jobs = [Job(name, method, 4, 1 + (method == "iHMC"), 150, 80, 400) for name, method in lanes]
+    # Two steps: four of these sizes are half a period, and hardly change how far out a chain is.
+    jobs = [Job(name, method, 2, 1 + (method == "iHMC"), 120, 80, 250) for name, method in lanes]
     found = {}
 
     def finished(job, drawn):
         found[job.lane] = drawn
 
     key = jax.random.key(0)
-    assert not run_jobs(jobs, lanes, finished, key=key, leap=2, out_of_time=lambda: True)
+    assert not run_jobs(jobs, lanes, finished, key=key, leap=1, out_of_time=lambda: True)
     assert not found
-    assert run_jobs(jobs, lanes, finished, key=key, leap=2)
+    assert run_jobs(jobs, lanes, finished, key=key, leap=1)
     assert set(found) == set(lanes)
     for problem in problems:
         mean, sd = moments[problem.name]
@@ -144,10 +145,11 @@ def test_problems_of_different_sizes_run_together_and_each_has_its_posterior():
             drawn, lane = found[problem.name, method], lanes[problem.name, method]
             draws = np.asarray(values(problem.wide, drawn.positions, lane.lams[0]))
             draws = draws[..., problem.real].reshape(-1, problem.target.size)
-            assert draws.shape == (400 * 60, problem.target.size)
+            assert draws.shape == (250 * 60, problem.target.size)
             np.testing.assert_allclose(draws.mean(axis=0), mean, atol=0.12 * sd.max())
-            np.testing.assert_allclose(draws.std(axis=0), sd, rtol=0.1)
+            np.testing.assert_allclose(draws.std(axis=0), sd, rtol=0.06)
             assert 0 < drawn.acceptance.min() <= drawn.acceptance.max() < 1
+            assert abs(drawn.acceptance.mean() - 0.75) < 0.04
             assert drawn.step_size.shape == (len(lane.lams),)
 
 
