@@ -93,13 +93,13 @@ BUDGETS = {
         warmup=240,
         adapt=180,
         draws=500,
-        num_steps=(2, 4, 8, 16, 32),
+        num_steps=(2, 4, 8, 16),
         pilot_warmup=200,
         pilot_draws=400,
         pilot_rounds=2,
         score_draws=3200,
         pilot_steps=8,
-        leap=8,
+        leap=16,
     ),
     # Seconds: for tests of the protocol itself.
     "smoke": Budget(
