@@ -88,7 +88,7 @@ BUDGETS = {
     # Minutes on two cores: the same protocol with fewer of everything.
     "quick": Budget(
         name="quick",
-        fit={"steps": 900, "samples": 32, "learning_rates": (0.05, 0.2), "early_stop": True},
+        fit={"steps": 900, "samples": 64, "learning_rates": (0.05, 0.2), "early_stop": True},
         chains=8,
         warmup=240,
         adapt=180,

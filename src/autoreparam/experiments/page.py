@@ -12,6 +12,7 @@ from autoreparam.experiments.claims import CONFIRMED, REFUTED, UNDECIDED, Claim,
 from autoreparam.experiments.figures import draw_measured
 from autoreparam.experiments.figures_theory import draw_theory
 from autoreparam.experiments.lam import RadonLam, radon_lams
+from autoreparam.experiments.lockstep import SPREAD
 from autoreparam.experiments.markup import (
     Bullets,
     Code,
@@ -193,8 +194,10 @@ def _tables(results: Mapping[str, Results]) -> list[Any]:
         ),
         Table(["model", *shown], total),
         Paragraph(
-            "How those runs went; a step size for each λ, the same for all chains. The longest "
-            "stay is the most draws in a row that a chain spent at one point. The last columns "
+            "How those runs went; a step size for each λ, around which those of the chains are "
+            f"spread, up to {SPREAD:.0%} to both sides, so that not all resonate or none. The "
+            "longest stay is the most draws in a row that a chain spent at one point. The last "
+            "columns "
             "take the other reading of the paper's measure: for each variable the mean of its ESS "
             "over chains, and the smallest of these means. The first reading, that of the authors' "
             "code, is lower where the estimates of single chains are noisy, since it takes the "
