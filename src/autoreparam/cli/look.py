@@ -119,7 +119,9 @@ command(fetch_data, data_app, name="fetch")
 @command
 def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Minutes: small budgets.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="The paper's budgets, on a GPU.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="The paper's own budgets, for a GPU.")
+    ] = False,
     model: Annotated[
         list[str] | None, typer.Option(help="A model of the paper; may be repeated.")
     ] = None,

@@ -122,7 +122,8 @@ class _Board:
         self.target[group] = lane.target
         self.tunings = stack(_filled(self.tuning))
         self.targets = stack(_filled(self.target)) if self.together else lane.target
-        self.lanes = begin(lane.target, self.lanes, group, lane.start, lane.lams[0])
+        ends = lane.lams[0], lane.lams[-1]
+        self.lanes = begin(lane.target, self.lanes, group, lane.start, *ends)
 
     def _room(self, start: np.ndarray) -> None:
         """Makes room for all groups once the number of chains is known."""
@@ -132,12 +133,12 @@ class _Board:
         blank = np.zeros((self.groups, chains, size), dtype)
         number = np.zeros((self.groups, chains), dtype)
         state = State(blank, number, blank)
-        steps = np.zeros((self.groups, chains, self.slots), dtype)
-        self.lanes = Lanes(state, blank, state, number, steps, number)
+        steps = np.zeros((self.groups, self.slots), dtype)
+        self.lanes = Lanes(state, blank, state, number, state, steps, steps, number)
 
     def rows(self) -> Row:
         """What each block of the next call is to each group."""
-        blank = np.zeros((BLOCKS, self.groups), np.int32)
+        blank = np.zeros((BLOCKS, self.groups))
         rows = Row(*(blank.copy() for _ in Row._fields))
         for group, job in enumerate(self.running):
             if job is None:
@@ -151,8 +152,10 @@ class _Board:
             rows.keeps[:, group] = (draw >= job.warmup) & (draw < job.warmup + job.draws)
             rows.slot[:, group] = block // inside % job.slots
             rows.following[:, group] = (block + 1) // inside % job.slots
-        flags = {name: getattr(rows, name).astype(bool) for name in Row._fields[:4]}
-        return rows._replace(**flags)
+            seen = np.maximum(draw - job.adapt // 2 + 1, 0)  # in the second half of adaptation
+            rows.weight[:, group] = (draw < job.adapt) * (seen > 0) / np.maximum(seen, 1)
+        kinds = [*[bool] * 4, np.int32, np.int32, self.lanes.log_step.dtype]
+        return Row(*(values.astype(kind) for values, kind in zip(rows, kinds)))
 
     def collect(self, positions: Array) -> list[int]:
         """Stores the draws of a call; the groups whose jobs ended with it."""
@@ -177,7 +180,7 @@ class _Board:
         assert job is not None
         self.running[group] = None
         accepted = np.asarray(self.lanes.accepted[group]) / (job.draws * job.slots)
-        step_size = np.exp(np.asarray(self.lanes.log_step[group])[:, : job.slots])
+        step_size = np.exp(np.asarray(self.lanes.settled[group])[: job.slots])
         draws = self.buffers[group][BLOCKS : BLOCKS + job.draws]
         return job, Drawn(draws, accepted, step_size)
 

@@ -50,8 +50,15 @@ class Budget:
     pilot_rounds: int
     score_draws: int  # draws that λ is learned from
     pilot_steps: int
-    leap: int  # leapfrog steps in a block: it divides the pilot's, and most of the others
+    leap: int  # leapfrog steps in a block of the runs that are longer than that; it divides theirs
     seed: int = 0
+    protocol: int = 2  # raised when results are no longer to be compared with those of before
+
+    def stages(self) -> tuple[tuple[int, ...], ...]:
+        """Numbers of leapfrog steps that run together: up to `leap`, and above."""
+        short = tuple(n for n in self.num_steps if n <= self.leap)
+        long = tuple(n for n in self.num_steps if n > self.leap)
+        return tuple(steps for steps in (short, long) if steps)
 
     def settings(self) -> dict[str, Any]:
         """All numbers, as JSON has them; results of other settings are not mixed with these."""
@@ -83,16 +90,16 @@ BUDGETS = {
         name="quick",
         fit={"steps": 900, "samples": 64, "learning_rates": (0.05, 0.2), "early_stop": True},
         chains=8,
-        warmup=300,
-        adapt=225,
-        draws=700,
-        num_steps=(2, 4, 8, 16, 32),
+        warmup=240,
+        adapt=180,
+        draws=500,
+        num_steps=(2, 4, 8, 16),
         pilot_warmup=200,
-        pilot_draws=500,
+        pilot_draws=400,
         pilot_rounds=2,
-        score_draws=4000,
+        score_draws=3200,
         pilot_steps=8,
-        leap=2,
+        leap=16,
     ),
     # Seconds: for tests of the protocol itself.
     "smoke": Budget(
@@ -108,7 +115,7 @@ BUDGETS = {
         pilot_rounds=1,
         score_draws=200,
         pilot_steps=4,
-        leap=4,
+        leap=8,
     ),
 }
 

@@ -41,6 +41,15 @@ def r_hat(draws: Array) -> Array:
     return jnp.sqrt((n - 1) / n + between / within)
 
 
+@jax.jit
+def longest_stay(draws: Array) -> Array:
+    """The most draws in a row that some chain spent at one point, from (draw, chain, variable)."""
+    number = jnp.arange(draws.shape[0])[:, None]
+    moves = jnp.any(draws[1:] != draws[:-1], axis=-1)
+    arrived = jnp.where(jnp.pad(moves, ((1, 0), (0, 0)), constant_values=True), number, 0)
+    return 1 + jnp.max(number - jax.lax.cummax(arrived))
+
+
 def _truncated(series: Array) -> Array:
     n = series.shape[0]
     covariance = _autocovariance(n, _standardized(series))

@@ -12,6 +12,7 @@ from autoreparam.experiments.claims import CONFIRMED, REFUTED, UNDECIDED, Claim,
 from autoreparam.experiments.figures import draw_measured
 from autoreparam.experiments.figures_theory import draw_theory
 from autoreparam.experiments.lam import RadonLam, radon_lams
+from autoreparam.experiments.lockstep import SPREAD
 from autoreparam.experiments.markup import (
     Bullets,
     Code,
@@ -48,6 +49,7 @@ FIGURES = {
     "radon_lambda": "Radon, every county of seven states: λ by the ELBO against its exact optimum, "
     "and λ by scores against the minimum of the exact score objective.",
 }
+SHORT = 2  # leapfrog steps: far from a period
 CORRECTIONS = (
     "Radon: uranium is matched to counties by fips code, not by row position; homes with an "
     "unknown floor (code 9) are left out, floors 1 to 3 count as above the ground; homes with a "
@@ -126,7 +128,8 @@ def _settings(results: Mapping[str, Results]) -> list[Any]:
             f"Budget **{s['name']}**: variational fits of {fit['steps']} steps with "
             f"{fit['samples']} samples at learning rates "
             f"{', '.join(map(str, fit['learning_rates']))}; {s['chains']} chains, {s['warmup']} "
-            f"warm-up steps ({s['adapt']} of them adapt the step size), {s['draws']} draws; "
+            f"warm-up steps ({s['adapt']} of them adapt the step size, by the mean acceptance "
+            f"probability of all chains), {s['draws']} draws; "
             f"leapfrog steps {', '.join(map(str, s['num_steps']))}, the best of which is reported. "
             f"Run on {', '.join(machines)}; {seconds / 60:.1f} minutes in all, compilation "
             "included. To repeat it:"
@@ -147,6 +150,8 @@ def _claims(claims: list[Claim]) -> Table:
 def _tables(results: Mapping[str, Results]) -> list[Any]:
     shown = [m for m in METHODS if any(r.best(m) for r in results.values())]
     sampling, arviz, total, detail = [], [], [], []
+    detail_columns = ["model", "method", "acceptance", "step size", "R-hat", "longest stay",
+                      "slowest", "its ESS"]  # fmt: skip
     for model, found in results.items():
         best = {method: cell for method in shown if (cell := found.best(method)) is not None}
         if not best:
@@ -162,17 +167,21 @@ def _tables(results: Mapping[str, Results]) -> list[Any]:
             sizes = ", ".join(f"{size:.3g}" for size in cell["step_size"])
             detail.append(
                 [title_of(model), method, f"{cell['acceptance']:.2f}", sizes,
-                 f"{cell['r_hat']:.3f}", cell["slowest"]]
+                 f"{cell['r_hat']:.3f}", str(cell["longest_stay"]), cell["slowest"],
+                 f"{cell['slowest_ess']:.3g} ± {cell['slowest_error']:.2g}"]
             )  # fmt: skip
     return [
         Paragraph(
             "ESS per 1000 gradients of sampling: the mean over chains of the smallest ESS over "
             "variables, ± its standard error; in brackets the number of leapfrog steps. ESS is "
             "estimated as in the paper, from autocorrelations up to the first negative one: at "
-            "most the number of draws. `auto` is this project's own: λ learned from the scores of "
-            "a pilot run."
+            "most the number of draws. So n leapfrog steps give at most 1000/n (iHMC, which takes "
+            "two trajectories a draw, half of it); numbers of steps whose bound is below what "
+            "another number has are not run. `auto` is this project's own: λ learned from the "
+            "scores of a pilot run."
         ),
         Table(["model", *shown], sampling),
+        *_resonance(results),
         Paragraph(
             "The same by ArviZ's estimator of the ESS of means, in which antithetic draws count "
             "for more than independent ones."
@@ -184,9 +193,49 @@ def _tables(results: Mapping[str, Results]) -> list[Any]:
             "ledger counts one by one."
         ),
         Table(["model", *shown], total),
-        Paragraph("How those runs went; a step size for each λ."),
-        Table(["model", "method", "acceptance", "step size", "R-hat", "slowest"], detail),
+        Paragraph(
+            "How those runs went; a step size for each λ, around which those of the chains are "
+            f"spread, up to {SPREAD:.0%} to both sides, so that not all resonate or none. The "
+            "longest stay is the most draws in a row that a chain spent at one point. The last "
+            "columns "
+            "take the other reading of the paper's measure: for each variable the mean of its ESS "
+            "over chains, and the smallest of these means. The first reading, that of the authors' "
+            "code, is lower where the estimates of single chains are noisy, since it takes the "
+            "minimum of noise too."
+        ),
+        Table(detail_columns, detail),
     ]
+
+
+def _resonance(results: Mapping[str, Results]) -> list[Any]:
+    """Where "auto" is behind, and how it does with trajectories too short to come round again."""
+    shares = {
+        model: (_share(found, None), short)
+        for model, found in results.items()
+        if (short := _share(found, SHORT)) is not None
+    }
+    behind = {model: pair for model, pair in shares.items() if (pair[0] or 1.0) < 1}
+    if not behind:
+        return []
+    found = ", ".join(f"{title_of(m)} {of_all:.2f} ({s:.2f})" for m, (of_all, s) in behind.items())
+    return [
+        Paragraph(
+            "A fixed number of steps of a fixed size resonates: a direction whose period it fills "
+            "comes back to where it was. With powers of two the best length is often missed, and "
+            "the rounder the posterior, the more directions are hit together. Where `auto` is "
+            "behind the better of CP and NCP, its share, and in parentheses that of all three at "
+            f"{SHORT} leapfrog steps, too few to resonate: {found}."
+        )
+    ]
+
+
+def _share(found: Results, num_steps: int | None) -> float | None:
+    """ESS of "auto" over the better of CP and NCP, at a number of steps or the best of each."""
+    rows = [found.cells.get(method, {}) for method in ("auto", "CP", "NCP")]
+    if num_steps is not None:
+        rows = [{num_steps: row[num_steps]} for row in rows if num_steps in row]
+    tops = [max((cell["ess"] for cell in row.values()), default=0.0) for row in rows]
+    return tops[0] / max(tops[1:]) if len(tops) == 3 and all(tops) else None
 
 
 def _ess(cell: Mapping[str, Any] | None, top: float, by: str = "ess") -> str:

@@ -1,6 +1,8 @@
 """The paper's protocol: fits, runs at every number of leapfrog steps, ESS.
 
-Every finished cell (method and number of steps) is stored at once; what is stored is not run again.
+Every finished cell (method and number of steps) is stored at once; what is stored is not run again,
+nor is what cannot win: a draw counts at most once, so that n leapfrog steps give at most 1000/n ESS
+per 1000 gradients, and the oracle wants the best.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import numpy as np
 from autoreparam.experiments import store
 from autoreparam.experiments.board import run_jobs
 from autoreparam.experiments.budget import Budget
-from autoreparam.experiments.ess import ess_of_each_chain, r_hat
+from autoreparam.experiments.ess import ess_of_each_chain, longest_stay, r_hat
 from autoreparam.experiments.fits import (
     PILOT,
     Prepared,
@@ -80,12 +82,12 @@ class Run:
 
     def _sample_all(self) -> bool:
         lanes: dict[tuple[str, str], Lane] = {}
-        jobs = [job for name in self.problems for job in self._jobs(name, lanes)]
-        for number, some in enumerate(_by_leap(jobs, self.budget.leap)):
+        for number, steps in enumerate(self.budget.stages()):
             began = time.perf_counter()
-            leap = int(np.gcd.reduce([job.num_steps for job in some] + [self.budget.leap]))
+            jobs = [job for name in self.problems for job in self._jobs(name, steps, lanes)]
+            leap = int(np.gcd.reduce([job.num_steps for job in jobs] + [self.budget.leap]))
             done = run_jobs(
-                some,
+                jobs,
                 lanes,
                 lambda job, drawn: self._finish(job, drawn, lanes),
                 key=jax.random.key(self.budget.seed + number),
@@ -100,14 +102,16 @@ class Run:
                 return False
         return True
 
-    def _jobs(self, name: str, lanes: dict[tuple[str, str], Lane]) -> list[Job]:
+    def _jobs(
+        self, name: str, steps: tuple[int, ...], lanes: dict[tuple[str, str], Lane]
+    ) -> list[Job]:
         """The cells of a model that are missing, pilots first; their lanes where known."""
         b, fits = self.budget, self.results[name].fits
         jobs = [
-            Job(name, method, steps, 2 if method == "iHMC" else 1, b.warmup, b.adapt, b.draws)
+            Job(name, method, number, slots(method), b.warmup, b.adapt, b.draws)
             for method in self.methods
-            for steps in b.num_steps
-            if steps not in self.results[name].cells.get(method, {})
+            for number in wanted(b, method, self.results[name])
+            if number in steps
         ]
         if any(job.method == "auto" for job in jobs):
             pilot = partial(
@@ -142,6 +146,20 @@ class Run:
         lanes[job.problem, following] = lane(problem, following, fits, self.budget)
 
 
+def slots(method: str) -> int:
+    """Trajectories a draw."""
+    return 2 if method == "iHMC" else 1
+
+
+def wanted(budget: Budget, method: str, results: Results) -> list[int]:
+    """The numbers of leapfrog steps that are missing and may still be the best."""
+    best = max((cell["ess"] for cell in results.cells.get(method, {}).values()), default=0.0)
+    return [
+        number for number in budget.num_steps
+        if number not in results.cells.get(method, {}) and best * slots(method) * number <= 1000
+    ]  # fmt: skip
+
+
 def _fits_before(methods: tuple[str, ...]) -> list[str]:
     """The variational fits of these methods, in the order in which they build on each other."""
     wanted = [PILOT if name == "auto" else name for name in needed(methods)]
@@ -153,9 +171,11 @@ def measure(problem: Problem, job: Job, drawn: Drawn, lane: Lane, learning: int)
     draws = values(problem.wide, drawn.positions, lane.lams[0])
     each = jax.tree.map(lambda x: np.asarray(x)[problem.real], ess_of_each_chain(draws))
     smallest = each.paper.min(axis=0)  # over variables, of each chain
+    slowest = int(each.paper.mean(axis=1).argmin())
     sampling = job.draws * job.slots * job.num_steps
     ess, error = mean_and_error(1000 * smallest / sampling)
     arviz, arviz_error = mean_and_error(1000 * each.arviz.min(axis=0) / sampling)
+    alone, alone_error = mean_and_error(1000 * each.paper[slowest] / sampling)
     everything = len(smallest) * job.leapfrogs + learning
     return {
         "ess": _short(ess),  # per 1000 gradients of sampling
@@ -163,10 +183,13 @@ def measure(problem: Problem, job: Job, drawn: Drawn, lane: Lane, learning: int)
         "arviz": _short(arviz),
         "arviz_error": _short(arviz_error),
         "total": _short(1000 * smallest.sum() / everything),
-        "slowest": problem.labels[int(each.paper.mean(axis=1).argmin())],
+        "slowest": problem.labels[slowest],  # on average over chains, and its ESS
+        "slowest_ess": _short(alone),
+        "slowest_error": _short(alone_error),
+        "longest_stay": int(longest_stay(draws)),
         "r_hat": _short(np.asarray(r_hat(draws))[problem.real].max()),
         "acceptance": _short(drawn.acceptance.mean()),
-        "step_size": [_short(size) for size in np.median(drawn.step_size, axis=0)],
+        "step_size": [_short(size) for size in drawn.step_size],
     }
 
 
@@ -181,10 +204,9 @@ def run_models(
 ) -> tuple[dict[str, Results], bool]:
     """The results of models that run together, as far as time allowed; whether all is done."""
     results = {name: store.load_or_begin(out, name, budget) for name in names}
-    steps = set(budget.num_steps)
     unfinished = [
         name for name, found in results.items()
-        if not all(steps <= set(found.cells.get(method, {})) for method in methods)
+        if any(wanted(budget, method, found) for method in methods)
     ]  # fmt: skip
     if not unfinished:
         return results, True
@@ -210,16 +232,6 @@ def _machine(problem: Problem) -> dict[str, str]:
         "jax": jax.__version__,
         "python": platform.python_version(),
     }
-
-
-def _by_leap(jobs: list[Job], leap: int) -> list[list[Job]]:
-    """Jobs that share a compiled program: those whose steps come in whole blocks, and the rest.
-
-    The first have the pilot among them, whose λ the others may need.
-    """
-    long = [job for job in jobs if job.num_steps % leap == 0]
-    short = [job for job in jobs if job.num_steps % leap != 0]
-    return [some for some in (long, short) if some]
 
 
 def _short(number: float) -> float:

@@ -103,7 +103,14 @@ def load_or_begin(out: Path, model: str, budget: Budget) -> Results:
 def load_all(out: Path) -> dict[str, Results]:
     """Every model's results in the folder, in the order of the experiments."""
     found = {model: load(out, model) for model in MODELS}
-    return {model: results for model, results in found.items() if results is not None}
+    known = {model: results for model, results in found.items() if results is not None}
+    for model, results in known.items():
+        if results.settings.get("protocol") != Budget.protocol:
+            raise AutoreparamError(
+                f"'{path_of(out, model)}' holds results of an earlier protocol, which are not to "
+                "be compared with those of this one. Remove that file and run its model again."
+            )
+    return known
 
 
 def mean_and_error(values: np.ndarray) -> tuple[float, float]:

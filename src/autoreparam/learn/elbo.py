@@ -5,8 +5,10 @@ With `q` the independent Normals `x = μ + σ ε` in working coordinates, the EL
     E[log p̃(x; λ) - log q(x)] = E[log p̃(x; λ)] + Σ log σ + n/2 log 2πe
 
 and is maximized over `(μ, σ, λ)` together. The left form is the one estimated: its noise vanishes
-as `q` comes near the target, and so does that of its gradient, taken through `x` and λ alone (the
-score of `q` itself has mean zero and is left out).
+as `q` comes near the target, and so does that of its gradient, taken along the paths of the draws
+in the model's own space, where μ, σ and λ all move them. There `q` depends on all three too; its
+score has mean zero and is left out. (In working coordinates λ would move the target instead, and
+its gradient stay noisy at the optimum.)
 """
 
 from __future__ import annotations
@@ -156,10 +158,12 @@ def _estimate(free: Array, target: Target, start, mask: _Mask, pull: Array, nois
     """The ELBO at some draws of the noise; its gradient leaves out the score of `q`."""
     lam, loc, scale = _read(target, start, mask, free, pull)
     position = loc + scale * noise
-    loc, scale = jax.lax.stop_gradient((loc, scale))
+    lam_now, loc, scale = jax.lax.stop_gradient((lam, loc, scale))
+    # The same numbers, but they move with λ as the model's own values do.
+    position = jax.vmap(target.translate, (0, None, None))(position, lam, lam_now)[0]
     log_q = -0.5 * jnp.sum(((position - loc) / scale) ** 2, axis=-1) - jnp.sum(jnp.log(scale))
     log_q -= 0.5 * target.size * float(np.log(2 * np.pi))
-    return jnp.mean(jax.vmap(target.logdensity, (0, None))(position, lam) - log_q)
+    return jnp.mean(jax.vmap(target.logdensity, (0, None))(position, lam_now) - log_q)
 
 
 @partial(jax.jit, static_argnames="pairs")
