@@ -47,15 +47,16 @@ class ScoreFit:
 
     def report(self) -> dict[str, Any]:
         """What was compared and chosen, as plain numbers and words."""
-        lam = {
-            name: np.asarray(self.parameterization[name]).ravel().tolist()
-            for name in self.parameterization.sites
-        }
+        lam, tail = (
+            {name: np.asarray(values[name]).ravel().tolist() for name in values}
+            for values in (self.parameterization, self.parameterization.tail)
+        )
         return {
             "chosen": self.chosen,
             "objectives": self.objectives,
             "note": self.note,
             "lam": lam,
+            "tail": tail,
             "inflation": self.inflation,
         }
 
@@ -70,6 +71,9 @@ def fit_score(
     most: int | None = None,
 ) -> ScoreFit:
     """The best of a fitted λ, the present one, centered and non-centered, on held-out draws.
+
+    Where there are heavy tails, how light they become is fitted with λ, and the fitted λ without
+    that competes too.
 
     `positions` and `scores`, of shape (n, dim), are in the coordinates of `lam`; `most` of them,
     evenly spread, are used.
@@ -88,12 +92,15 @@ def fit_score(
     positions, scores = positions[take], scores[take]
     held = np.arange(most) % 4 == 3
     fitted = _fit(target, positions, scores, weights * ~held, lam, tied)
+    fitted, as_written = jax.tree.map(np.asarray, fitted), _without_tails(lam)
     rivals = {
-        "fitted": jax.tree.map(np.asarray, fitted),
+        "fitted": fitted,
         "kept": lam,
-        "centered": lam.map(np.ones_like),
-        "noncentered": lam.map(np.zeros_like),
+        "centered": as_written.map(np.ones_like),
+        "noncentered": as_written.map(np.zeros_like),
     }
+    if lam.tail:
+        rivals["tailless"] = _without_tails(fitted)
     inflations = {
         name: np.asarray(_inflation(target, positions, scores, weights * held, lam, rival))
         for name, rival in rivals.items()
@@ -116,6 +123,15 @@ def _largest(target: Target, inflations: np.ndarray, sites: Iterable[str]) -> di
     parts = np.split(inflations, np.cumsum([site.size for site in latents])[:-1])
     found = {site.name: part for site, part in zip(latents, parts)}
     return {name: float(np.exp(2 * np.max(found[name]))) for name in sites}
+
+
+def _without_tails(lam: Parameterization) -> Parameterization:
+    """The same λ with heavy tails left as they are."""
+    return lam.replace(tail=dict.fromkeys(lam.tail, 0.0))
+
+
+def _tail(lam: Parameterization, name: str) -> tuple[Any, ...]:
+    return (lam.tail[name],) if name in lam.tail else ()
 
 
 def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameterization) -> Fit:
@@ -174,13 +190,14 @@ def _fit(target, positions, scores, weights, lam, tied) -> Parameterization:
     ridge = RIDGE / jnp.sum(weights)
 
     def free(lam: Parameterization) -> dict[str, Any]:
-        start = {name: (lam[name], lam.scale[name]) for name in lam.sites}
+        start = {name: (lam[name], lam.scale[name], *_tail(lam, name)) for name in lam.sites}
         return jax.tree.map(lambda x: jnp.clip(jax.scipy.special.logit(x), -EDGE, EDGE), start)
 
     def bound(logits: dict[str, Any]) -> Parameterization:
-        loc = {name: jax.nn.sigmoid(pair[0]) for name, pair in logits.items()}
-        scale = {name: jax.nn.sigmoid(pair[0 if tied else 1]) for name, pair in logits.items()}
-        return Parameterization(loc, scale, lam.reference)
+        loc = {name: jax.nn.sigmoid(parts[0]) for name, parts in logits.items()}
+        scale = {name: jax.nn.sigmoid(parts[0 if tied else 1]) for name, parts in logits.items()}
+        tail = {name: jax.nn.sigmoid(logits[name][2]) for name in lam.tail}
+        return Parameterization(loc, scale, lam.reference, tail)
 
     def loss(logits: dict[str, Any]) -> Array:
         penalty = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(logits))
