@@ -44,9 +44,7 @@ def numpyro_code(tree: xarray.DataTree) -> str:
             left.append(f"# {name!r} stays centered: its location and scale have a λ each.")
         else:
             if name in lam.tail and np.any(lam.tail[name]):
-                left.append(
-                    f"# {name!r} has λ alone: LocScaleReparam leaves heavy tails as they are."
-                )
+                left.append(f"# {name!r} has λ alone: LocScaleReparam leaves its heavy tails.")
             text = f"LocScaleReparam({_array(np.asarray(lam[name]))}{SHAPES[family]})"
             lines.append(f"    {name!r}: {text},")
     lines += ["}", *left, "", "", "def reparameterized(model):"]

@@ -16,8 +16,9 @@ def learning_tree(reports: Sequence[dict[str, Any]]) -> xarray.DataTree:
     """The reports of a run's windows.
 
     `objective_*` are the held-out objectives of everything that competed, the last `lam_*` (and
-    `tail_*`, for heavy tails) are what the run went on with, `inflation_before` and `inflation_after` the largest variance inflation of
-    a site as the model is written and as it was sampled, judged in the last window that told.
+    `tail_*`, where tails are heavy) are what the run went on with, `inflation_before` and
+    `inflation_after` the largest variance inflation of a site as the model is written and as it was
+    sampled, judged in the last window that told.
     """
     from xarray import Dataset, DataTree
 

@@ -28,7 +28,9 @@ def local_scales(group, groups, family, y=None):
         numpyro.sample("y", dist.Normal(mu, scale[group]), obs=y)
 
 
-def load(n: int = 40, small: int = 2, large: int = 200, family: str = "half_normal", seed: int = 0):
+def load(
+    n: int = 40, small: int = 2, large: int = 200, family: str = "half_normal", seed: int = 0
+) -> Loaded:
     """The model, with `n` groups, the first half of `small` and the others of `large` size."""
     if n < 2 or small < 1 or large < 1 or family not in FAMILIES:
         raise ModelError(
