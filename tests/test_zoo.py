@@ -61,6 +61,20 @@ HERE = [
         "sigma tau slab local[3] beta[3] | y[20]",
         {"rows": 20, "features": 3, "signals": 1},
     ),
+    (
+        "r2d2",
+        {},
+        "sigma r2 share[50] beta[50] | y[100]",
+        {"rows": 100, "features": 50, "signals": 5},
+    ),
+    ("robust_schools", {}, "mu tau theta[8] | y[8]", {"schools": 8}),
+    ("rare_features", {}, "tau beta[20] | y[100]", {"rows": 100, "features": 20}),
+    (
+        "local_scales",
+        {"family": "gamma"},
+        "mu tau scale[40] | y[4040]",
+        {"groups": 40, "observations": 4040},
+    ),
 ]
 TRENDS = [
     (
