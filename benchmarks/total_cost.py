@@ -39,6 +39,13 @@ MODELS: dict[str, tuple[str, dict]] = {
     "correlated_slopes": ("correlated_slopes", {}),
     "stochastic_volatility": ("stochastic_volatility", {}),
     "horseshoe": ("horseshoe", {}),
+    "regularized_horseshoe": ("horseshoe", {"regularized": True}),
+    "r2d2": ("r2d2", {}),
+    "robust_schools": ("robust_schools", {}),
+    "cauchy_schools": ("robust_schools", {"df": 1.0}),
+    "rare_features": ("rare_features", {}),
+    "local_scales": ("local_scales", {}),
+    "local_exponential": ("local_scales", {"family": "exponential"}),
     "german_credit_gamma": ("german_credit_gamma", {}),
     "gp_poisson": ("gp_poisson", {}),
 }

@@ -60,7 +60,7 @@ def random_lam(program, key, untied):
     draw = {n: jax.random.uniform(jax.random.fold_in(key, i), lam[n].shape)
             for i, n in enumerate(lam.sites)}  # fmt: skip
     other = {n: jnp.flip(v) ** 2 for n, v in draw.items()} if untied else None
-    return lam.replace(draw, scale=other)
+    return lam.replace(draw, scale=other, tail={n: 1 - draw[n] ** 2 for n in lam.tail})
 
 
 @cache
@@ -224,7 +224,7 @@ def test_draws_from_the_working_distribution_are_draws_from_the_prior(row):
     def model():
         numpyro.sample("x", row.centered(0.4, 1.3))
 
-    lam = ar.Parameterization.constant(ar.inspect(model, sites="all"), 0.6)
+    lam = ar.Parameterization.constant(ar.inspect(model, sites="all"), 0.6, tail=0.8)
     moved = ar.reparameterize(model, lam)
     draw = jax.jit(jax.vmap(lambda key: trace(seed(moved, key)).get_trace()["x"]["value"]))
     found = np.asarray(draw(jax.random.split(jax.random.key(1), 4000)))

@@ -91,6 +91,7 @@ def place(name):
     lam = lam.replace(
         {n: draw.uniform(size=lam[n].shape) for n in lam},
         scale={n: draw.uniform(size=lam[n].shape) for n in lam},
+        tail={n: draw.uniform(size=lam[n].shape) for n in lam.tail},
     )
     return model, target, lam, jnp.asarray(draw.normal(size=target.size) * 0.4)
 

@@ -19,7 +19,15 @@ from scipy import stats
 
 from autoreparam import zoo
 from autoreparam.errors import DataError, ModelError
-from autoreparam.zoo import co2_trend, election88, electric, german_credit, gp_poisson, radon
+from autoreparam.zoo import (
+    co2_trend,
+    election88,
+    electric,
+    german_credit,
+    gp_poisson,
+    radon,
+    rare_features,
+)
 from autoreparam.zoo import data as zoo_data
 from autoreparam.zoo import stochastic_volatility as volatility
 
@@ -60,6 +68,20 @@ HERE = [
         {"regularized": True, "rows": 20, "features": 3, "signals": 1},
         "sigma tau slab local[3] beta[3] | y[20]",
         {"rows": 20, "features": 3, "signals": 1},
+    ),
+    (
+        "r2d2",
+        {},
+        "sigma r2 share[50] beta[50] | y[100]",
+        {"rows": 100, "features": 50, "signals": 5},
+    ),
+    ("robust_schools", {}, "mu tau theta[8] | y[8]", {"schools": 8}),
+    ("rare_features", {}, "tau beta[20] | y[100]", {"rows": 100, "features": 20}),
+    (
+        "local_scales",
+        {"family": "gamma"},
+        "mu tau scale[40] | y[4040]",
+        {"groups": 40, "observations": 4040},
     ),
 ]
 TRENDS = [
@@ -370,6 +392,7 @@ YEARS = {"year": np.arange(4), "observed": np.array([0, 2, 3]), "y": np.array([-
 RETURNS = volatility.parse({"y": [0.3, -0.8, 0.1]})
 SCHOOLS, GROUPS, FUNNEL = map(zoo.load, ("eight_schools", "unequal_groups", "funnel"))
 TOY = zoo.load("toy", sigma_mu=3.0, sigma=0.5)
+ROBUST, LOCAL = zoo.load("robust_schools", df=2.0), zoo.load("local_scales", n=3, large=4)
 PLACES = gp_poisson.parse('"","X1","X2","data","units.m"\n"1",0,0,7,2\n"2",-100,30,9,3\n')
 
 
@@ -460,6 +483,25 @@ def funnel_joint(v):
     return N(v["z"], 0, 3) + N(v["x"], 0, np.exp(v["z"] / 2)).sum()
 
 
+def robust_joint(v):
+    y, sigma, df = (ROBUST.kwargs[name] for name in ("y", "sigma", "df"))
+    theta = stats.t.logpdf(v["theta"], df, v["mu"], v["tau"]).sum()
+    prior = N(v["mu"], 0, 5) + stats.halfcauchy.logpdf(v["tau"], scale=5)
+    return prior + theta + N(y, v["theta"], sigma).sum()
+
+
+def rare_joint(v):
+    prior = stats.halfnorm.logpdf(v["tau"], scale=2.5)
+    prior += stats.cauchy.logpdf(v["beta"], scale=v["tau"]).sum()
+    return prior + bernoulli(CREDIT["X"] @ v["beta"], CREDIT["y"]).sum()
+
+
+def local_joint(v):
+    prior = N(v["mu"], 0, 5) + stats.lognorm.logpdf(v["tau"], 1)
+    prior += stats.halfnorm.logpdf(v["scale"], scale=v["tau"]).sum()
+    return prior + N(LOCAL.kwargs["y"], v["mu"], v["scale"][LOCAL.kwargs["group"]]).sum()
+
+
 JOINTS = [
     (radon.radon, COUNTY, radon_joint),
     (radon.radon_scales, COUNTY, radon_scales_joint),
@@ -474,6 +516,9 @@ JOINTS = [
     (GROUPS.model, GROUPS.kwargs, groups_joint),
     (TOY.model, TOY.kwargs, toy_joint),
     (FUNNEL.model, FUNNEL.kwargs, funnel_joint),
+    (ROBUST.model, ROBUST.kwargs, robust_joint),
+    (rare_features.rare_features, CREDIT, rare_joint),
+    (LOCAL.model, LOCAL.kwargs, local_joint),
 ]
 
 
@@ -537,7 +582,14 @@ def test_a_state_without_data_is_refused_with_those_that_have_some():
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("funnel", {"n": 0}), ("toy", {"sigma": 0.0}), ("unequal_groups", {"small": 0})],
+    [
+        ("funnel", {"n": 0}),
+        ("toy", {"sigma": 0.0}),
+        ("unequal_groups", {"small": 0}),
+        ("robust_schools", {"df": 0.0}),
+        ("rare_features", {"share": 1.0}),
+        ("local_scales", {"family": "beta"}),
+    ],
 )
 def test_an_impossible_size_is_refused(name, options):
     option, value = next(iter(options.items()))

@@ -78,7 +78,7 @@ def on_verdict(
         site.name: np.asarray(values[site.name]).reshape(-1, *np.shape(values[site.name])[lead:])
         for site in target.program.latents
     }
-    half = Parameterization.constant(target.program, 0.5)
+    half = Parameterization.constant(target.program, 0.5, tail=0.5)
     return fit_draws(target, rows, half).parameterization
 
 

@@ -158,13 +158,14 @@ def learn(
     draws of an earlier run, `draws=tree`, at the price of one gradient a draw.
     """
     target = Target(inspect(model, args, kwargs))
-    start = Parameterization.constant(target.program, 0.5, s0=s0)
     if objective == "elbo":
+        start = Parameterization.constant(target.program, 0.5, s0=s0)
         return fit_elbo(target, start, key=jax.random.key(seed), **options)
     if objective != "score":
         raise AutoreparamError(f"objective: expected 'elbo' or 'score'; found {objective!r}")
     if draws is None:
         raise AutoreparamError("objective='score' learns from draws: pass draws=tree")
+    start = Parameterization.constant(target.program, 0.5, s0=s0, tail=0.5)
     return fit_draws(target, _rows_of(draws, target.program), start)
 
 
@@ -233,7 +234,7 @@ def _fixed(program: Program, name: str, given: Any) -> list[Parameterization]:
         return [Parameterization.centered(program), Parameterization.noncentered(program)]
     if name == "noncentered":
         return [Parameterization.noncentered(program)]
-    return [Parameterization.constant(program, 0.5)]  # where learning starts
+    return [Parameterization.constant(program, 0.5, tail=0.5)]  # where learning starts
 
 
 def _template(

@@ -131,7 +131,7 @@ def _read(target: Target, start: Parameterization, mask: _Mask, free: Array, pul
     scale = {name: jnp.where(mask.learn, scale[name], start.scale[name]) for name in start}
     unit = _spread(target, start.reference, 1.0)
     center = unit * part.loc + pull * _spread(target, loc, 0.0)
-    lam = Parameterization(loc, scale, start.reference)
+    lam = Parameterization(loc, scale, start.reference, start.tail)
     return lam, center, unit * jax.nn.softplus(part.scale)
 
 
@@ -150,7 +150,8 @@ def _spread(target: Target, values: Mapping[str, Any], other: float) -> Array:
 def _pull(target: Target, start: Parameterization, mask: _Mask, free: Array) -> Array:
     """`m` of each element at the center of `q`: what a unit of λ adds to its working coordinate."""
     lam, center, _ = _read(target, start, mask, free)
-    more = Parameterization({name: lam[name] + 1 for name in lam}, lam.scale, lam.reference)
+    further = {name: lam[name] + 1 for name in lam}
+    more = Parameterization(further, lam.scale, lam.reference, lam.tail)
     return target.translate(center, lam, more)[0] - center
 
 

@@ -53,15 +53,16 @@ class ScoreFit:
 
     def report(self) -> dict[str, Any]:
         """What was compared and chosen, as plain numbers and words."""
-        lam = {
-            name: np.asarray(self.parameterization[name]).ravel().tolist()
-            for name in self.parameterization.sites
-        }
+        lam, tail = (
+            {name: np.asarray(values[name]).ravel().tolist() for name in values}
+            for values in (self.parameterization, self.parameterization.tail)
+        )
         return {
             "chosen": self.chosen,
             "objectives": self.objectives,
             "note": self.note,
             "lam": lam,
+            "tail": tail,
             "inflation": self.inflation,
         }
 
@@ -76,6 +77,9 @@ def fit_score(
     most: int | None = None,
 ) -> ScoreFit:
     """The best on held-out draws of two estimates, the present λ, centered and non-centered.
+
+    Where there are heavy tails, how light they become is fitted with λ, and the fitted λ without
+    that competes too.
 
     `positions` and `scores`, of shape (n, dim), are in the coordinates of `lam`; `most` of them,
     evenly spread, are used.
@@ -94,15 +98,18 @@ def fit_score(
     # Whole stretches, not every fourth draw: neighbours in a chain are much alike.
     held = np.arange(most) * 16 // most % 4 == 3
     seen = positions[~held], scores[~held], weights[~held]
+    unseen = positions[held], scores[held], weights[held]
+    as_written = _with_tails(lam, 0.0)
     rivals = {
         "informed": jax.device_get(_informed(target, *seen, lam)),
         "kept": lam,
-        "centered": lam.map(np.ones_like),
-        "noncentered": lam.map(np.zeros_like),
+        "centered": as_written.map(np.ones_like),
+        "noncentered": as_written.map(np.zeros_like),
     }
     if _rows(target) <= MOST_ROWS:
         rivals["fitted"] = jax.device_get(_fit(target, *seen, lam, tied))
-    unseen = positions[held], scores[held], weights[held]
+        if lam.tail:
+            rivals["tailless"] = _with_tails(rivals["fitted"], 0.0)
     inflations = {
         name: np.asarray(_inflation(target, *unseen, lam, rival)) for name, rival in rivals.items()
     }
@@ -136,6 +143,15 @@ def _largest(target: Target, inflations: np.ndarray, sites: Iterable[str]) -> di
     parts = np.split(inflations, np.cumsum([site.size for site in latents])[:-1])
     found = {site.name: part for site, part in zip(latents, parts)}
     return {name: float(np.exp(2 * np.max(found[name]))) for name in sites}
+
+
+def _with_tails(lam: Parameterization, tail: float) -> Parameterization:
+    """The same λ with heavy tails as they are, 0, or like a Normal's, 1."""
+    return lam.replace(tail=dict.fromkeys(lam.tail, tail))
+
+
+def _tail(lam: Parameterization, name: str) -> tuple[Any, ...]:
+    return (lam.tail[name],) if name in lam.tail else ()
 
 
 def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameterization) -> Fit:
@@ -192,7 +208,7 @@ def _log_variance(x: Array, weights: Array) -> Array:
 def _informed(target, positions, scores, weights, lam) -> Parameterization:
     """λ of each element by what its own data tell of it."""
     carry = jax.vmap(target.carry, (0, 0, None, None))
-    position, score, _ = carry(positions, scores, lam, lam.map(jnp.zeros_like))
+    position, score, _ = carry(positions, scores, lam, _with_tails(lam.map(jnp.zeros_like), 1.0))
     unit = {site.name: jnp.ones(site.unconstrained_shape) for site in target.program.latents}
     unit |= {name: jnp.broadcast_to(lam.reference[name], unit[name].shape) for name in lam.sites}
     noise, score = position / target.flatten(unit), score * target.flatten(unit)
@@ -212,13 +228,14 @@ def _fit(target, positions, scores, weights, lam, tied) -> Parameterization:
     ridge = RIDGE / jnp.sum(weights)
 
     def free(lam: Parameterization) -> dict[str, Any]:
-        start = {name: (lam[name], lam.scale[name]) for name in lam.sites}
+        start = {name: (lam[name], lam.scale[name], *_tail(lam, name)) for name in lam.sites}
         return jax.tree.map(lambda x: jnp.clip(jax.scipy.special.logit(x), -EDGE, EDGE), start)
 
     def bound(logits: dict[str, Any]) -> Parameterization:
-        loc = {name: jax.nn.sigmoid(pair[0]) for name, pair in logits.items()}
-        scale = {name: jax.nn.sigmoid(pair[0 if tied else 1]) for name, pair in logits.items()}
-        return Parameterization(loc, scale, lam.reference)
+        loc = {name: jax.nn.sigmoid(parts[0]) for name, parts in logits.items()}
+        scale = {name: jax.nn.sigmoid(parts[0 if tied else 1]) for name, parts in logits.items()}
+        tail = {name: jax.nn.sigmoid(logits[name][2]) for name in lam.tail}
+        return Parameterization(loc, scale, lam.reference, tail)
 
     def loss(logits: dict[str, Any]) -> Array:
         penalty = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(logits))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,31 +18,43 @@ if TYPE_CHECKING:
     from autoreparam.program.trace import Program
 
 
+class _Words(NamedTuple):
+    what: str
+    range: str
+
+
+SCALE = _Words("λ of the scale", "λ between 0 (non-centered) and 1 (centered)")
+TAIL = _Words("the tail", "a tail between 0 (as it is) and 1 (as light as a Normal's)")
+
+
 @jax.tree_util.register_pytree_node_class
 class Parameterization:
     """How far each element of each site is centered: 1 is centered, 0 non-centered.
 
     `p["theta"]` is λ of the location, with the shape of the site's value; `p.scale["theta"]` that
-    of the scale (the same unless untied); `p.reference["theta"]` the reference scale s0.
+    of the scale (the same unless untied); `p.reference["theta"]` the reference scale s0. Sites with
+    heavy tails have `p.tail["theta"]` as well: 0 leaves the tails, 1 makes them a Normal's.
 
     >>> p = Parameterization.centered(program)
     >>> p = p.replace({"theta": 0.3})
     """
 
-    __slots__ = ("_loc", "_reference", "_scale")
+    __slots__ = ("_loc", "_reference", "_scale", "_tail")
     _loc: Mapping[str, Any]
     _scale: Mapping[str, Any]
     _reference: Mapping[str, Any]
+    _tail: Mapping[str, Any]
 
     def __init__(
         self,
         loc: Mapping[str, Any],
         scale: Mapping[str, Any] | None = None,
         reference: Mapping[str, Any] | None = None,
+        tail: Mapping[str, Any] | None = None,
     ):
         """Checks and freezes λ per site; `scale` is `loc` unless untied, `reference` 1."""
         lam_loc = {name: _checked(name, lam) for name, lam in loc.items()}
-        for name in [*(scale or ()), *(reference or ())]:
+        for name in [*(scale or ()), *(reference or ()), *(tail or ())]:
             if name not in lam_loc:
                 raise ParameterizationError(
                     f"site '{name}' has no λ; sites of this parameterization: {known(lam_loc)}"
@@ -56,24 +68,36 @@ class Parameterization:
             name: _checked_reference(name, reference.get(name, 1.0), np.shape(lam))
             for name, lam in lam_loc.items()
         }
-        self._freeze(lam_loc, lam_scale, units)
+        tails = {
+            name: _checked(name, tail[name], np.shape(lam), TAIL)
+            for name, lam in lam_loc.items()
+            if tail and name in tail
+        }
+        self._freeze(lam_loc, lam_scale, units, tails)
 
-    def _freeze(self, loc: Mapping, scale: Mapping, reference: Mapping) -> None:
+    def _freeze(self, loc: Mapping, scale: Mapping, reference: Mapping, tail: Mapping) -> None:
         object.__setattr__(self, "_loc", MappingProxyType(dict(loc)))
         object.__setattr__(self, "_scale", MappingProxyType(dict(scale)))
         object.__setattr__(self, "_reference", MappingProxyType(dict(reference)))
+        object.__setattr__(self, "_tail", MappingProxyType(dict(tail)))
 
     def __setattr__(self, name, value):
         raise AttributeError("a Parameterization is immutable; use .replace({...}) for a new one")
 
     def __reduce__(self):
-        return Parameterization, (dict(self._loc), dict(self._scale), dict(self._reference))
+        return Parameterization, tuple(map(dict, self._maps))
+
+    @property
+    def _maps(self) -> tuple[Mapping[str, Any], ...]:
+        return self._loc, self._scale, self._reference, self._tail
 
     # -- constructors -------------------------------------------------------------------------
 
     @classmethod
-    def constant(cls, program: Program, lam: float, *, s0: float | None = None) -> Parameterization:
-        """The same λ for every element of every candidate site.
+    def constant(
+        cls, program: Program, lam: float, *, s0: float | None = None, tail: float = 0.0
+    ) -> Parameterization:
+        """The same λ for every element of every candidate site, and the same tail for heavy ones.
 
         `s0` is the reference scale: by default the site's own scale where that is constant and its
         prior median elsewhere, so that λ does not depend on units. The paper has `s0=1`.
@@ -86,7 +110,12 @@ class Parameterization:
             reference: Mapping[str, Any] = program.reference_scales
         else:
             reference = {name: np.asarray(s0, dtype) for name in loc}
-        return cls(loc, reference=reference)
+        tails = {
+            site.name: np.full(site.unconstrained_shape, tail, dtype)
+            for site in program.candidates
+            if site.heavy
+        }
+        return cls(loc, reference=reference, tail=tails)
 
     @classmethod
     def centered(cls, program: Program, *, s0: float | None = None) -> Parameterization:
@@ -99,18 +128,29 @@ class Parameterization:
         return cls.constant(program, 0.0, s0=s0)
 
     def replace(
-        self, lam: Mapping[str, Any] | None = None, *, scale: Mapping[str, Any] | None = None
+        self,
+        lam: Mapping[str, Any] | None = None,
+        *,
+        scale: Mapping[str, Any] | None = None,
+        tail: Mapping[str, Any] | None = None,
     ) -> Parameterization:
         """A new parameterization with λ of some sites replaced; numbers spread over a site.
 
         `lam` sets location and scale together (tied); `scale` then sets λ of the scale alone.
+        `tail` is for sites with heavy tails.
         """
-        loc_new, scale_new = dict(self._loc), dict(self._scale)
+        loc_new, scale_new, tail_new = dict(self._loc), dict(self._scale), dict(self._tail)
         for name, value in (lam or {}).items():
             loc_new[name] = scale_new[name] = self._spread(name, value)
         for name, value in (scale or {}).items():
             scale_new[name] = self._spread(name, value)
-        return Parameterization(loc_new, scale_new, self._reference)
+        for name, value in (tail or {}).items():
+            if name not in self._tail:
+                raise ParameterizationError(
+                    f"site '{name}' has no tail to set; sites with heavy tails: {known(self._tail)}"
+                )
+            tail_new[name] = self._spread(name, value)
+        return Parameterization(loc_new, scale_new, self._reference, tail_new)
 
     def _spread(self, name: str, value: Any):
         if name not in self._loc:
@@ -134,6 +174,7 @@ class Parameterization:
             {name: change(lam) for name, lam in self._loc.items()},
             {name: change(lam) for name, lam in self._scale.items()},
             self._reference,
+            self._tail,
         )
 
     def round(self) -> Parameterization:
@@ -158,6 +199,11 @@ class Parameterization:
         return self._reference
 
     @property
+    def tail(self) -> Mapping[str, Any]:
+        """How much of its tails each element of a site with heavy ones has lost: 0 to 1."""
+        return self._tail
+
+    @property
     def tied(self) -> bool:
         """Whether location and scale share one λ everywhere."""
         return all(np.array_equal(self._loc[name], self._scale[name]) for name in self._loc)
@@ -166,7 +212,9 @@ class Parameterization:
         """One site alone, its reference scale spread over all elements as λ is."""
         lam = self[name]
         spread = jnp.broadcast_to(self._reference[name], jnp.shape(lam))
-        return self.tree_unflatten((name,), [lam, self._scale[name], spread])
+        tail = {name: self._tail[name]} if name in self._tail else {}
+        leaves = [lam, self._scale[name], spread, *tail.values()]
+        return self.tree_unflatten(((name,), tuple(tail)), leaves)
 
     def __getitem__(self, name: str):
         if name not in self._loc:
@@ -186,7 +234,8 @@ class Parameterization:
         if not isinstance(other, Parameterization) or self.sites != other.sites:
             return NotImplemented if not isinstance(other, Parameterization) else False
         mine, theirs = jax.tree.leaves(self), jax.tree.leaves(other)
-        return all(np.array_equal(a, b) for a, b in zip(mine, theirs))
+        same_tails = tuple(self._tail) == tuple(other._tail)
+        return same_tails and all(np.array_equal(a, b) for a, b in zip(mine, theirs))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -199,6 +248,8 @@ class Parameterization:
             self._loc[name], self._scale[name]
         ):
             text += f" (scale {_range(self._scale[name])})"
+        if name in self._tail:
+            text += f" (tail {_range(self._tail[name])})"
         return text
 
     # -- fitting a model ----------------------------------------------------------------------
@@ -224,8 +275,14 @@ class Parameterization:
                 f"this parameterization has no λ for {known(missing)}; it covers "
                 f"{known(self._loc)}. Was it made for another model?"
             )
+        for name in self._tail:
+            if not program[name].heavy:
+                raise ParameterizationError(
+                    f"site '{name}' of this parameterization has a tail, and its distribution here "
+                    f"({program[name].distribution}) no heavy ones. Was it made for another model?"
+                )
         # In the order of the program, so that equal models share one compiled program.
-        return _ordered(self, shapes)
+        return _ordered(self, shapes, [name for name in shapes if program[name].heavy])
 
     # -- JSON ---------------------------------------------------------------------------------
 
@@ -252,32 +309,29 @@ class Parameterization:
     # -- pytree -------------------------------------------------------------------------------
 
     def tree_flatten(self):
-        """Leaves: λ of locations, λ of scales, reference scales; static: the names."""
-        names = self.sites
-        leaves = [m[name] for m in (self._loc, self._scale, self._reference) for name in names]
-        return leaves, names
+        """Leaves: λ of locations, λ of scales, reference scales, tails; static: the names."""
+        leaves = [leaf for part in self._maps for leaf in part.values()]
+        return leaves, (self.sites, tuple(self._tail))
 
     @classmethod
     def tree_unflatten(cls, names, leaves):
         """Rebuilds without checks: leaves may be anything JAX puts there."""
-        count, leaves = len(names), list(leaves)
+        sites, heavy = names
+        rest = iter(leaves)
         self = object.__new__(cls)
-        self._freeze(
-            dict(zip(names, leaves[:count])),
-            dict(zip(names, leaves[count : 2 * count])),
-            dict(zip(names, leaves[2 * count :])),
-        )
+        self._freeze(*(dict(zip(part, rest)) for part in (sites, sites, sites, heavy)))
         return self
 
 
-def _ordered(p: Parameterization, names: Iterable[str]) -> Parameterization:
+def _ordered(p: Parameterization, names: Iterable[str], heavy: list[str]) -> Parameterization:
     names = list(names)
-    if list(p.sites) == names:
+    if list(p.sites) == names and list(p.tail) == heavy:
         return p
     return Parameterization(
         {name: p[name] for name in names},
         {name: p.scale[name] for name in names},
         {name: p.reference[name] for name in names},
+        {name: p.tail.get(name, np.zeros(np.shape(p[name]))) for name in heavy},
     )
 
 
@@ -296,11 +350,11 @@ def _as_array(name: str, value: Any):
     return array
 
 
-def _checked(name: str, lam: Any, shape: tuple[int, ...] | None = None):
+def _checked(name: str, lam: Any, shape: tuple[int, ...] | None = None, words: _Words = SCALE):
     lam = _as_array(name, lam)
     if shape is not None and lam.shape != shape:
         raise ParameterizationError(
-            f"site '{name}': λ of the scale has shape {lam.shape}, λ of the location {shape}"
+            f"site '{name}': {words.what} has shape {lam.shape}, λ of the location {shape}"
         )
     if isinstance(lam, jax.core.Tracer):
         return lam
@@ -309,7 +363,7 @@ def _checked(name: str, lam: Any, shape: tuple[int, ...] | None = None):
     if outside.any():
         worst = values[outside].flat[0]
         raise ParameterizationError(
-            f"site '{name}': expected λ between 0 (non-centered) and 1 (centered); "
+            f"site '{name}': expected {words.range}; "
             f"found {worst} in {int(outside.sum())} of {values.size} elements"
         )
     return lam

@@ -1,6 +1,6 @@
 """A parameterization as JSON text, and as a file with large arrays in an npz beside it.
 
-The maps of a parameterization are λ of locations, λ of scales and reference scales, by site.
+The maps of a parameterization are λ of locations, λ of scales, reference scales and tails, by site.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FORMAT = "autoreparam.parameterization"
 VERSION = 1
 INLINE = 10_000  # larger arrays are saved beside the JSON
 
-Maps = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
+Maps = tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]
 
 
 def to_text(parameterization: Parameterization) -> str:
@@ -82,6 +82,8 @@ def _dump(p: Parameterization, place: Callable[[str, np.ndarray], Any]) -> str:
         if not np.array_equal(loc, scale):
             entry["lam_scale"] = place(f"{name}/lam_scale", scale)
         entry["reference"] = place(f"{name}/reference", np.asarray(p.reference[name]))
+        if name in p.tail:
+            entry["tail"] = place(f"{name}/tail", np.asarray(p.tail[name]))
         sites[name] = entry
     return json.dumps({"format": FORMAT, "version": VERSION, "sites": sites}, indent=1)
 
@@ -97,14 +99,17 @@ def _maps(document: Any, arrays: Mapping[str, np.ndarray]) -> Maps:
         )
     if not isinstance(document.get("sites"), dict):
         raise ParameterizationError('expected "sites", an object with one entry per site')
-    loc, scale, reference = {}, {}, {}
+    maps: Maps = ({}, {}, {}, {})
+    loc, scale, reference, tail = maps
     for name, entry in document["sites"].items():
         shape = _shape(name, entry)
         loc[name] = _array(name, entry["lam"], arrays, shape)
         if "lam_scale" in entry:
             scale[name] = _array(name, entry["lam_scale"], arrays, shape)
         reference[name] = _array(name, entry.get("reference", 1.0), arrays)
-    return loc, scale, reference
+        if "tail" in entry:
+            tail[name] = _array(name, entry["tail"], arrays, shape)
+    return maps
 
 
 def _shape(name: str, entry: Any) -> tuple[int, ...]:

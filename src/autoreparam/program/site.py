@@ -36,6 +36,7 @@ class Site:
     scanned: Any = None  # inside `scan` or `cond`: the constraint that its values satisfy
     loop: Loop | None = None  # the same: which one
     coupled: str = ""  # how its elements depend on each other, in words
+    heavy: bool = False  # tails that a coordinate can make light
     standardizable: bool = False
     candidate: bool = False
     note: str = ""

@@ -16,7 +16,7 @@ from numpyro.handlers import seed
 from autoreparam.errors import ModelError, known
 from autoreparam.program.arguments import Arguments, split
 from autoreparam.program.dependence import depends_on
-from autoreparam.program.families import Unsupported, standardize
+from autoreparam.program.families import Standardization, Unsupported, standardize
 from autoreparam.program.program import Program, Structure
 from autoreparam.program.record import Record, compare
 from autoreparam.program.site import ONE_AT_A_TIME, Site
@@ -128,6 +128,7 @@ class _Depend(Record):
         self.results: list[Any] = []  # log densities and deterministics
         self.notes: dict[str, str] = {}
         self.coupled: dict[str, str] = {}
+        self.heavy: set[str] = set()
 
     def draw(self, msg) -> Any:
         return self.values[msg["name"]] if msg["name"] in self.values else super().draw(msg)
@@ -150,6 +151,8 @@ class _Depend(Record):
                 rule = standardize(fn)
                 loc, scale = rule.loc, rule.spread
                 self.coupled[name] = rule.coupled
+                if isinstance(rule, Standardization) and rule.tails is not None:
+                    self.heavy.add(name)
             except Unsupported as reason:
                 self.notes[name] = str(reason)
         self.kept[name] = {"loc": loc, "scale": scale, "all": jax.tree.leaves(fn)}
@@ -160,6 +163,7 @@ def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[
     latents = [site for site in sites.values() if site.kind == "latent"]
     notes: dict[str, str] = {}
     coupled: dict[str, str] = {}
+    heavy: set[str] = set()
 
     def run(data, values):
         args, kwargs = arguments.fill(data)
@@ -169,6 +173,7 @@ def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[
         compare(sites, depend.sites)
         notes.update(depend.notes)
         coupled.update(depend.coupled)
+        heavy.update(depend.heavy)
         return depend.kept, depend.results
 
     dtype = jnp.result_type(float)
@@ -192,6 +197,7 @@ def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[
             parents=names(found["all"]),
             standardizable=site.kind == "latent" and name not in notes and not _in_cond(site),
             coupled=coupled.get(name, ""),
+            heavy=name in heavy,
             note=notes.get(name, site.note),
         )
     return result, fingerprint(traced)
@@ -248,6 +254,8 @@ def _decide(site: Site, asked: Any, wanted: set[str] | None) -> Site:
     reason = "; ".join(parts) or "location and scale are constant"
     if site.coupled:
         reason += f"; {site.coupled}"
+    if site.heavy and candidate:
+        reason += "; heavy tails"
     if dependent != candidate:
         reason += "; asked for" if candidate else "; not asked for"
     if site.note:

@@ -1,5 +1,6 @@
 """A site in working coordinates: its map under a parameterization, and its distribution there."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -57,4 +58,8 @@ def site_map(rule: Standardized, lam, name: str, mask: Any = None) -> SiteMap:
     lam_loc, lam_scale = lam[name], lam.scale[name]
     if mask is not None:
         lam_loc, lam_scale = jnp.where(mask, lam_loc, 1.0), jnp.where(mask, lam_scale, 1.0)
-    return rule.map(lam_loc, lam_scale, lam.reference[name], mask)
+    map_ = rule.map(lam_loc, lam_scale, lam.reference[name], mask)
+    if name not in lam.tail:
+        return map_
+    tail = lam.tail[name] if mask is None else jnp.where(mask, lam.tail[name], 0.0)
+    return replace(map_, tail=tail)

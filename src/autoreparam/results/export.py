@@ -43,6 +43,8 @@ def numpyro_code(tree: xarray.DataTree) -> str:
         elif not np.array_equal(lam[name], lam.scale[name]):
             left.append(f"# {name!r} stays centered: its location and scale have a λ each.")
         else:
+            if name in lam.tail and np.any(lam.tail[name]):
+                left.append(f"# {name!r} has λ alone: LocScaleReparam leaves its heavy tails.")
             text = f"LocScaleReparam({_array(np.asarray(lam[name]))}{SHAPES[family]})"
             lines.append(f"    {name!r}: {text},")
     lines += ["}", *left, "", "", "def reparameterized(model):"]

@@ -39,11 +39,11 @@ def parameterization(tree: xarray.DataTree, slot: int = -1) -> Parameterization:
     taken = {str(name) for part in tree.children.values() for name in part.data_vars}
     taken -= set(map(str, group.data_vars))
     taken |= {entry["variable"] for entry in sites(tree)}
-    maps: tuple[dict[str, Any], ...] = ({}, {}, {})
+    maps: tuple[dict[str, Any], ...] = ({}, {}, {}, {})
     for entry in sites(tree):
         if entry["kind"] != "latent" or not entry["candidate"]:
             continue
-        for found, ending in zip(maps, ("", "_scale", "_reference")):
+        for found, ending in zip(maps, ("", "_scale", "_reference", "_tail")):
             name = entry["variable"] + ending
             while ending and name in taken:
                 name += "_"

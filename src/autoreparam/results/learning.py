@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 def learning_tree(reports: Sequence[dict[str, Any]]) -> xarray.DataTree:
     """The reports of a run's windows.
 
-    `objective_*` are the held-out objectives of everything that competed, the last `lam_*` are what
-    the run went on with, `inflation_before` and `inflation_after` the largest variance inflation of
-    a site as the model is written and as it was sampled, judged in the last window that told.
+    `objective_*` are the held-out objectives of everything that competed, the last `lam_*` (and
+    `tail_*`, where tails are heavy) are what the run went on with, `inflation_before` and
+    `inflation_after` the largest variance inflation of a site as the model is written and as it was
+    sampled, judged in the last window that told.
     """
     from xarray import Dataset, DataTree
 
@@ -26,11 +27,11 @@ def learning_tree(reports: Sequence[dict[str, Any]]) -> xarray.DataTree:
         f"objective_{name}": ("window", [r["objectives"].get(name, np.nan) for r in reports])
         for name in rivals
     }
-    for site in reports[-1]["lam"]:
-        data[f"lam_{site.replace('/', '.')}"] = (
-            ("window", f"lam_{site.replace('/', '.')}_element"),
-            np.array([report["lam"][site] for report in reports]),
-        )
+    for kind in ("lam", "tail"):
+        for site in reports[-1].get(kind, ()):
+            name = f"{kind}_{site.replace('/', '.')}"
+            values = np.array([report[kind][site] for report in reports])
+            data[name] = (("window", f"{name}_element"), values)
     told = [report["inflation"] for report in reports if report["inflation"]]
     attrs: dict[str, Any] = {
         "windows": json.dumps([{k: r[k] for k in ("chosen", "note")} for r in reports])

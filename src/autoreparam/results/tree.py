@@ -152,7 +152,7 @@ def _selected(values, var_names: Iterable[str] | None, labels: Labels) -> set[st
 
 
 def _lam(parameterizations: Sequence[Parameterization], shapes, names) -> dict[str, tuple]:
-    """Variable -> (values, site): λ of each site, of its scale where untied, and s0."""
+    """Variable -> (values, site): λ of each site, of its scale where untied, s0, and the tail."""
     own = {site: names[site] for site in parameterizations[0].sites}
     result: dict[str, tuple] = {}
 
@@ -169,6 +169,8 @@ def _lam(parameterizations: Sequence[Parameterization], shapes, names) -> dict[s
         if any(not np.array_equal(p[site], p.scale[site]) for p in parameterizations):
             put(site, "_scale", [p.scale[site] for p in parameterizations])
         put(site, "_reference", [p.reference[site] for p in parameterizations])
+        if site in parameterizations[0].tail:
+            put(site, "_tail", [p.tail[site] for p in parameterizations])
     return result
 
 

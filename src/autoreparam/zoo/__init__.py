@@ -17,7 +17,11 @@ from autoreparam.zoo import (
     german_credit,
     gp_poisson,
     horseshoe,
+    local_scales,
+    r2d2,
     radon,
+    rare_features,
+    robust_schools,
     stochastic_volatility,
     toy,
     unequal_groups,
@@ -41,6 +45,10 @@ _LOADERS: dict[str, Callable[..., data.Loaded]] = {
     "gp_poisson": gp_poisson.load,
     "correlated_slopes": correlated_slopes.load,
     "horseshoe": horseshoe.load,
+    "r2d2": r2d2.load,
+    "robust_schools": robust_schools.load,
+    "rare_features": rare_features.load,
+    "local_scales": local_scales.load,
 }
 
 

@@ -1,11 +1,12 @@
 """Families on the whole line: the value itself is `loc + scale * e`."""
 
+import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from autoreparam.program.families.registry import Standardization, register
 
 
-@register(dist.Normal, dist.Cauchy, dist.Laplace, dist.Logistic, dist.Gumbel, dist.SoftLaplace)
+@register(dist.Normal, dist.Laplace, dist.Logistic, dist.Gumbel, dist.SoftLaplace)
 def location_scale(d) -> Standardization:
     """`value = loc + scale * e`."""
     return Standardization(d.loc, d.scale, type(d)(0.0, 1.0))
@@ -14,7 +15,13 @@ def location_scale(d) -> Standardization:
 @register(dist.StudentT)
 def student_t(d: dist.StudentT) -> Standardization:
     """`value = loc + scale * e`; the degrees of freedom, latent or not, stay with the noise."""
-    return Standardization(d.loc, d.scale, dist.StudentT(d.df, 0.0, 1.0))
+    return Standardization(d.loc, d.scale, dist.StudentT(d.df, 0.0, 1.0), tails=1 / d.df)
+
+
+@register(dist.Cauchy)
+def cauchy(d: dist.Cauchy) -> Standardization:
+    """`value = loc + scale * e`."""
+    return Standardization(d.loc, d.scale, dist.Cauchy(0.0, 1.0), tails=jnp.ones(()))
 
 
 @register(dist.AsymmetricLaplace)

@@ -4,8 +4,9 @@ With `loc = m`, `scale = s`, noise `e`, and the reference scale `s0`:
 
     working = λ m + s0 (s / s0)^λ e        value = transform(m + s e)
 
-The first λ (of the location) and the second (of the scale) are the same unless untied. That is the
-map of a family whose elements are independent; `SiteMap` is what every kind of map can do.
+The first λ (of the location) and the second (of the scale) are the same unless untied. Where noise
+has heavy tails, `e` in `working` is replaced by its coordinate with lighter ones (`tails.py`). That
+is the map of a family whose elements are independent; `SiteMap` is what every kind of map can do.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.custom_derivatives import SymbolicZero
+
+from autoreparam.program.maps import tails
 
 
 class Point(NamedTuple):
@@ -40,6 +43,7 @@ class SiteMap:
     lam_scale: Any
     reference: Any
     mask: Any = None
+    tail: Any = None  # of heavy-tailed noise: 0 as it is, 1 as light as a Normal's
 
     def point(self, working: Array) -> Point:
         """The point at working coordinates."""
@@ -100,6 +104,8 @@ class ElementMap(SiteMap):
         """The point at working coordinates."""
         args = (working, self.rule.loc, self._log_ratio(), self._pull(), self.lam_scale)
         noise = _shrink(*map(jnp.asarray, args), jnp.asarray(self.reference))
+        if self.tail is not None:
+            noise = tails.restore(noise, self._weight())
         return self.point_of_noise(noise)
 
     def point_of_noise(self, noise: Array) -> Point:
@@ -112,11 +118,16 @@ class ElementMap(SiteMap):
 
     def working(self, point: Point) -> Array:
         """Working coordinates of a point."""
-        return self._pull() * self.rule.loc + point.noise * jnp.exp(self.log_stretch(point))
+        noise = point.noise
+        if self.tail is not None:
+            noise = tails.lighten(noise, self._weight())
+        return self._pull() * self.rule.loc + noise * jnp.exp(self._log_gain())
 
     def log_stretch(self, point: Point) -> Array:
         """`log |d working / d e|` of each element."""
-        return self.lam_scale * self._log_ratio() + jnp.log(self.reference)
+        if self.tail is None:
+            return self._log_gain()
+        return self._log_gain() + tails.log_slope(point.noise, self._weight())
 
     def log_scale(self, point: Point) -> Array:
         """`log |du / de|` of each element."""
@@ -127,11 +138,20 @@ class ElementMap(SiteMap):
         ones = point.noise.size // jnp.size(self.reference)
         stretch = _sum_of_product(jnp.asarray(self.lam_scale), self._log_ratio())
         log_reference = ones * jnp.sum(jnp.log(self.reference))
+        if self.tail is not None:
+            stretch += jnp.sum(tails.log_slope(point.noise, self._weight()))
         return jnp.sum(self.rule.noise.log_prob(point.noise)) - stretch - log_reference
 
     def _pull(self) -> Array:
         """What a unit of location adds to the working coordinate."""
         return self.lam_loc
+
+    def _weight(self) -> Array:
+        """How heavy the tails are that the working coordinate takes away."""
+        return self.tail * self.rule.tails
+
+    def _log_gain(self) -> Array:
+        return self.lam_scale * self._log_ratio() + jnp.log(self.reference)
 
     def _log_ratio(self) -> Array:
         return jnp.log(self.rule.scale / self.reference)

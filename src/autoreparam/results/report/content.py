@@ -16,7 +16,7 @@ from autoreparam.results.diagnostics import (
     efficiency_of,
     warnings_for,
 )
-from autoreparam.results.lam import SiteLam, lam_by_site, sites
+from autoreparam.results.lam import SiteLam, lam_by_site, parameterization, sites
 from autoreparam.results.scalars import Measured, measure, slowest
 from autoreparam.results.tree import texts
 
@@ -39,6 +39,7 @@ class SiteRow:
     moved: bool
     note: str
     lam: tuple[float, float] | None  # the smallest and the largest
+    tail: tuple[float, float] | None  # the same, where tails are heavy
     inflation_before: float
     inflation_after: float
     ess: float
@@ -184,10 +185,10 @@ def _row(
     if here is not None and here.varies.any():
         ess = float(np.minimum(here.bulk, here.tail)[here.varies].min())
         r_hat = float(here.r_hat[here.varies].max())
-    lam = None
+    lam = tail = None
     if entry["candidate"] and "parameterization" in tree and name in tree["parameterization"]:
-        values = tree["parameterization"].to_dataset()[name].values
-        lam = (float(values.min()), float(values.max())) if values.size else None
+        lam = _range(tree["parameterization"].to_dataset()[name].values)
+        tail = _range(parameterization(tree).tail.get(entry["name"], np.empty(0)))
     before, after = (_inflation(tree, name, when) for when in ("before", "after"))
     return SiteRow(
         name=entry["name"],
@@ -197,11 +198,16 @@ def _row(
         moved=lam is not None,
         note=entry["note"],
         lam=lam,
+        tail=tail,
         inflation_before=before,
         inflation_after=after,
         ess=ess,
         r_hat=r_hat,
     )
+
+
+def _range(values: np.ndarray) -> tuple[float, float] | None:
+    return (float(values.min()), float(values.max())) if values.size else None
 
 
 def _inflation(tree: xarray.DataTree, name: str, when: str) -> float:

@@ -130,7 +130,7 @@ def _sites(rows: list[SiteRow]) -> tuple[str, str]:
             escape(row.name),
             escape(row.distribution),
             "×".join(map(str, row.shape)) or "1",
-            _lam_range(row.lam),
+            _lam_range(row.lam) + (f"; tail {_lam_range(row.tail)}" if row.tail else ""),
         ]
         if measured:
             cells += [_number(row.inflation_before, ".3g"), _number(row.inflation_after, ".3g")]
@@ -138,8 +138,8 @@ def _sites(rows: list[SiteRow]) -> tuple[str, str]:
         cells += [_number(row.ess), _number(row.r_hat, ".3f"), escape(why)]
         lines.append(cells)
     text = (
-        "<p>λ says how far an element is centered. ESS is the smallest of the site's elements, "
-        "R-hat the largest.</p>"
+        "<p>λ says how far an element is centered; a tail, how much lighter the sampler saw heavy "
+        "tails. ESS is the smallest of the site's elements, R-hat the largest.</p>"
     )
     return "Sites", text + _table("Latent sites of the model", head, lines, "sites")
 

@@ -1,0 +1,242 @@
+"""Heavy tails: a coordinate in which they are light, exact far out, and learned with λ."""
+
+import json
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer.util import log_density
+from scipy import stats
+
+import autoreparam as ar
+from autoreparam.errors import ParameterizationError
+from autoreparam.learn.score import fit_score, inflation
+from autoreparam.program.maps import tails
+from autoreparam.program.target import Target
+
+FAR = [0.0, 1e-9, 1e-3, 0.3, 0.33, 1.0, -7.0, 1e4, -1e8, 2e9, 1e18]
+WEIGHTS = [0.0, 1e-17, 1e-5, 0.1, 1.0]
+precisions = pytest.mark.parametrize("x64", [True, False], ids=["float64", "float32"])
+
+
+def effects(y=None):
+    """Student-t effects of four groups, two of them with data that say nothing."""
+    m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+    t = numpyro.sample("t", dist.LogNormal(0.0, 0.5))
+    with numpyro.plate("groups", 4):
+        x = numpyro.sample("x", dist.Cauchy(m, t))
+        numpyro.sample("y", dist.Normal(x, jnp.array([0.1, 0.1, 1e6, 1e6])), obs=y)
+
+
+Y = np.array([1.0, -2.0, 0.0, 0.0])
+
+
+@pytest.fixture
+def program():
+    return ar.inspect(effects, (Y,))
+
+
+# -- the map ----------------------------------------------------------------------------------
+
+
+@cache
+def facts(x64):
+    """What the laws compare, at every weight (rows) and noise (columns)."""
+
+    def measure(noise, q):
+        light = tails.lighten(noise, q)
+        up = jax.grad(tails.restore)(light, q)
+        slopes = [jax.grad(f, (0, 1))(noise, q) for f in (tails.lighten, tails.log_slope)]
+        return {
+            "back": tails.restore(light, q),
+            "log_slope": tails.log_slope(noise, q),
+            "autodiff": (jnp.log(slopes[0][0]), -jnp.log(up)),
+            "slopes": slopes,
+        }
+
+    with jax.enable_x64(x64):
+        grid = jax.jit(jax.vmap(jax.vmap(measure, (0, None)), (None, 0)))
+        return jax.device_get(grid(jnp.array(FAR), jnp.array(WEIGHTS)))
+
+
+@precisions
+def test_noise_survives_the_round_trip_far_out(x64):
+    back = facts(x64)["back"]
+    np.testing.assert_allclose(
+        back, np.tile(FAR, (len(WEIGHTS), 1)), rtol=1e-11 if x64 else 2e-4, atol=1e-20
+    )
+    np.testing.assert_array_equal(back[0], np.asarray(FAR, back.dtype))
+
+
+@precisions
+def test_the_slope_is_autodiffs_far_out(x64):
+    for autodiff in facts(x64)["autodiff"]:
+        np.testing.assert_allclose(facts(x64)["log_slope"], autodiff, atol=1e-10 if x64 else 2e-4)
+
+
+@precisions
+def test_gradients_are_finite_at_a_hundred_million_scales(x64):
+    near = np.abs(FAR) < 1e9
+    assert all(np.isfinite(slope[:, near]).all() for slope in jax.tree.leaves(facts(x64)["slopes"]))
+
+
+@pytest.mark.parametrize("df", [1.0, 2.0, 4.0, 30.0])
+def test_a_student_t_becomes_nearly_normal(df):
+    light = np.linspace(-9.0, 9.0, 20001)
+    noise = np.asarray(tails.restore(light, 1 / df))
+    log_density = stats.t.logpdf(noise, df) - np.asarray(tails.log_slope(noise, 1 / df))
+    density = np.exp(log_density) * (light[1] - light[0])
+    score = np.gradient(log_density, light)
+    assert density.sum() == pytest.approx(1, abs=1e-6)
+    assert 1 <= (density @ light**2) * (density @ score**2) < 1.03
+
+
+@precisions
+def test_the_density_of_a_site_is_finite_at_a_hundred_million_scales(x64):
+    with jax.enable_x64(x64):
+        target = Target(ar.inspect(effects, (Y,)))
+        lam = ar.Parameterization.constant(target.program, 0.3, tail=1.0)
+        values = {"m": 0.0, "t": 1.0, "x": jnp.array([1e8, -1e8, 1e8, 0.0])}
+
+        @jax.jit
+        def measure(values):
+            position = target.from_sites(values, lam)
+            density = jax.value_and_grad(target.logdensity)(position, lam)
+            return density, target.to_sites(position, lam)["x"]
+
+        density, back = measure(values)
+    assert all(np.isfinite(part).all() for part in density)
+    np.testing.assert_allclose(back, values["x"], rtol=1e-10 if x64 else 2e-4)
+
+
+# -- the site ---------------------------------------------------------------------------------
+
+
+def test_light_tails_at_lam_zero_are_the_hand_written_model(program):
+    target = Target(program)
+    lam = ar.Parameterization.constant(program, 0.0, s0=1.0, tail=1.0)
+
+    def by_hand():
+        m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+        t = numpyro.sample("t", dist.LogNormal(0.0, 0.5))
+        flat = dist.ImproperUniform(dist.constraints.real, (4,), ())
+        v = numpyro.sample("v", flat)
+        e = jnp.sign(v) * jnp.sqrt(jnp.expm1(v**2))
+        numpyro.factor("noise", dist.Cauchy(0, 1).log_prob(e) + jnp.log(v * jnp.exp(v**2) / e))
+        numpyro.sample("y", dist.Normal(m + t * e, jnp.array([0.1, 0.1, 1e6, 1e6])), obs=Y)
+
+    v = jnp.array([0.4, -1.3, 2.5, -0.2])
+    position = target.flatten({"m": jnp.array(0.2), "t": jnp.log(0.7), "x": v})
+    own = log_density(by_hand, (), {}, {"m": 0.2, "t": 0.7, "v": v})[0] + jnp.log(0.7)
+    np.testing.assert_allclose(jax.jit(target.logdensity)(position, lam), own, rtol=1e-10)
+
+
+def test_inspect_says_which_sites_have_heavy_tails(program):
+    assert program["x"].heavy
+    assert program["x"].note.endswith("heavy tails")
+    assert not program["m"].heavy
+
+
+# -- learning ---------------------------------------------------------------------------------
+
+
+@cache
+def prior_draws():
+    """Draws of a model without data, and their scores, in the coordinates of a parameterization."""
+
+    def prior():
+        m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+        t = numpyro.sample("t", dist.LogNormal(0.0, 0.5))
+        with numpyro.plate("groups", 3):
+            numpyro.sample("x", dist.Cauchy(m, t))
+
+    target = Target(ar.inspect(prior))
+    start = ar.Parameterization.constant(target.program, 0.5, tail=0.5)
+    random = np.random.default_rng(0)
+    m, t = random.normal(size=400), np.exp(0.5 * random.normal(size=400))
+    x = m[:, None] + t[:, None] * random.standard_cauchy((400, 3))
+
+    @jax.jit
+    @jax.vmap
+    def draw(values):
+        position = target.from_sites(values, start)
+        return position, jax.grad(target.logdensity)(position, start)
+
+    return target, *map(np.asarray, draw({"m": m, "t": t, "x": x})), start
+
+
+def test_the_objective_asks_for_light_tails_where_the_posterior_has_heavy_ones():
+    target, positions, scores, start = prior_draws()
+    measure = jax.jit(inflation)
+    sizes = [
+        measure(target, positions, scores, np.ones(400), start, start.replace({"x": 0}, tail=tail))
+        for tail in ({"x": 1.0}, {"x": 0.0})
+    ]
+    assert np.max(sizes[0]) < 0.1
+    assert np.min(sizes[1][2:]) > 0.5
+
+
+@pytest.mark.slow
+def test_tails_are_learned_with_lam():
+    fit = fit_score(*prior_draws())
+    assert fit.chosen == "fitted"
+    assert fit.parameterization.tail["x"].min() > 0.5
+    assert fit.objectives["fitted"] < fit.objectives["tailless"] - 1
+    assert set(fit.report()["tail"]) == {"x"}
+
+
+@pytest.mark.slow
+def test_the_default_lightens_tails_and_finds_the_same_posterior():
+    tree = ar.sample(effects, (Y,), draws=2000, progress=False)
+    lam = ar.parameterization(tree)
+    assert lam.tail["x"][2:].min() > 0.4
+    assert lam["x"][:2].min() > 0.6
+    plain = ar.Parameterization.noncentered(ar.inspect(effects, (Y,)))
+    other = ar.sample(effects, (Y,), draws=8000, parameterization=plain, progress=False)
+    for name in ("m", "t", "x"):
+        found, expected = tree["posterior"][name].values, other["posterior"][name].values
+        for level in (0.1, 0.5, 0.9):
+            below = found < np.quantile(expected, level, axis=(0, 1))
+            np.testing.assert_allclose(below.mean((0, 1)), level, atol=0.04)
+    assert "tail " in ar.report(tree).read_text()
+
+
+# -- the value --------------------------------------------------------------------------------
+
+
+def test_tails_are_set_by_hand_and_left_alone_otherwise(program):
+    lam = ar.Parameterization.constant(program, 0.5)
+    assert np.all(lam.tail["x"] == 0)
+    light = lam.replace(tail={"x": [0, 0, 1, 1]})
+    assert light != lam
+    assert light.replace({"x": 0.2}).tail["x"].tolist() == [0, 0, 1, 1]
+    assert "(tail 0 to 1)" in repr(light)
+    with pytest.raises(ParameterizationError, match=r"site 'm' has no tail.*heavy tails: 'x'"):
+        lam.replace(tail={"m": 0.5})
+    with pytest.raises(ParameterizationError, match=r"site 'x': expected a tail between 0 .* 2"):
+        lam.replace(tail={"x": 2.0})
+
+
+def test_tails_survive_a_file_and_a_file_without_them_leaves_tails_alone(program, tmp_path):
+    light = ar.Parameterization.constant(program, 0.5, tail=1 / 3)
+    light.save(tmp_path / "lam.json")
+    assert ar.Parameterization.load(tmp_path / "lam.json", program) == light
+    document = json.loads((tmp_path / "lam.json").read_text())
+    del document["sites"]["x"]["tail"]
+    old = ar.Parameterization.from_json(json.dumps(document), program)
+    assert old == light.replace(tail={"x": 0.0})
+
+
+def test_a_tail_for_a_family_without_heavy_ones_is_refused(program):
+    def light():
+        m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+        with numpyro.plate("groups", 4):
+            numpyro.sample("x", dist.Normal(m, 1.0))
+
+    lam = ar.Parameterization.constant(program, 0.5, tail=1.0)
+    with pytest.raises(ParameterizationError, match=r"'x'.*has a tail.*\(Normal\) no heavy ones"):
+        lam.check(ar.inspect(light))
