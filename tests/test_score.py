@@ -131,8 +131,8 @@ def test_draws_of_warmup_are_mapped_back_with_the_lam_of_their_window(tmp_path):
         values = {name: run["warmup_posterior"][name].values for name in ("mu", "log_tau", "theta")}
         lp = run["warmup_sample_stats"]["lp"].values
         np.testing.assert_allclose(lp, density(values), rtol=1e-6, atol=1e-6)
-    # The first windows ran at λ = 1/2, the last elsewhere: a single map cannot fit them all.
-    assert np.abs(tree["parameterization"]["theta"].values - 0.5).max() > 0.1
+    # The first windows ran at λ = 0, the last elsewhere: a single map cannot fit them all.
+    assert tree["parameterization"]["theta"].values.max() > 0.1
     np.testing.assert_array_equal(
         tree["warmup_posterior"]["theta"].values, resumed["warmup_posterior"]["theta"].values
     )

@@ -234,7 +234,8 @@ def _fixed(program: Program, name: str, given: Any) -> list[Parameterization]:
         return [Parameterization.centered(program), Parameterization.noncentered(program)]
     if name == "noncentered":
         return [Parameterization.noncentered(program)]
-    return [Parameterization.constant(program, 0.5, tail=0.5)]  # where learning starts
+    # Chains start with noise of about its prior's size: non-centered coordinates of size one.
+    return [Parameterization.constant(program, 0.0, tail=0.5)]
 
 
 def _template(

@@ -226,7 +226,7 @@ class Session:
             self.notes += [f"λ was not learned in the last window: {last}"] if last else []
         elif engine.tuner.learner is not None and not engine.plan:
             self.notes.append(
-                "The warm-up was too short to learn from: every λ stayed at 0.5. Use a warmup of "
+                "The warm-up was too short to learn from: every λ stayed at 0. Use a warmup of "
                 "100 or more, or choose a parameterization."
             )
         attrs["notes"] = self.notes
