@@ -17,7 +17,7 @@ from autoreparam.learn.elbo import fit_elbo
 from autoreparam.mcmc import chains as chains_module
 from autoreparam.mcmc.chains import Chains
 from autoreparam.mcmc.hmc import Kernel, tuning_like
-from autoreparam.mcmc.interleaved import stack_slots
+from autoreparam.mcmc.interleaved import draw, stack_slots
 from autoreparam.mcmc.metric import diagonal_metric
 from autoreparam.mcmc.step_size import FIXED, begin
 from autoreparam.program.target import Target
@@ -322,3 +322,21 @@ def test_a_metric_from_draws_and_one_from_draws_and_scores_agree_on_a_gaussian()
     from_both = diagonal_metric(draws, -draws / scale**2)
     np.testing.assert_allclose(from_both, scale**2, rtol=1e-10)  # exact, whatever was drawn
     np.testing.assert_allclose(from_draws, scale**2, rtol=0.1)
+
+
+def test_a_point_that_stays_keeps_its_coordinates(float32):
+    problem = ar.zoo.load("eight_schools")
+    target = Target(ar.inspect(problem.model, problem.args, problem.kwargs))
+    ends = [ar.Parameterization.noncentered(target.program),
+            ar.Parameterization.centered(target.program)]  # fmt: skip
+    # At the tip of the funnel, where single precision cannot map theta to noise and back.
+    tip = np.array([4.0, -18.0, *np.linspace(4 - 3e-8, 4 + 3e-8, 8)], np.float32)
+    state = Kernel("hmc").init(target, jnp.asarray(tip), ends[1])
+    tuning = tuning_like(target, step_size=np.float32(1e3), num_steps=np.float32(1))
+    slots = stack_slots(ends, [tuning] * 2)
+    sizes = np.full(2, 1e3, np.float32)
+    there, _ = jax.jit(draw, static_argnums=0)(
+        Kernel("hmc"), jax.random.key(0), target, state, slots, sizes
+    )
+    for before, after in zip(state, there):
+        np.testing.assert_array_equal(before, after)

@@ -36,7 +36,8 @@ RATE = 0.3
 RIDGE = 5.0  # divided by the number of draws: it vanishes as they grow
 MOST_DRAWS = 256  # spread over the window; more cost time and teach little
 FEWEST_DRAWS = 16
-MOST_ROWS = 30  # of a matrix that is factorized at each step of a descent
+MOST_ROWS = 30  # of a matrix that each step of a descent would factorize
+MOST_SITES = 20  # of a model whose second derivatives compile in seconds
 EDGE = 2.2  # of the logits to start from, λ between 0.1 and 0.9: further out the objective is flat
 
 
@@ -106,7 +107,7 @@ def fit_score(
         "centered": as_written.map(np.ones_like),
         "noncentered": as_written.map(np.zeros_like),
     }
-    if _rows(target) <= MOST_ROWS:
+    if _rows(target) <= MOST_ROWS and len(lam) <= MOST_SITES:
         rivals["fitted"] = jax.device_get(_fit(target, *seen, lam, tied))
         if lam.tail:
             rivals["tailless"] = _with_tails(rivals["fitted"], 0.0)

@@ -63,11 +63,14 @@ def draw(
 ) -> tuple[State, Info]:
     """One transition per used slot; the state comes and goes in the last slot's coordinates.
 
-    The infos are stacked along a leading slot axis; those of unused slots are zero.
+    The infos are stacked along a leading slot axis; those of unused slots are zero. A point that no
+    slot moved has the coordinates that it came with: single precision could not always map it back,
+    since near the tip of a funnel `(z - m) / s` is all rounding error.
     """
+    origin = state
 
-    def visit(index: Array, carried: tuple[State, Info]) -> tuple[State, Info]:
-        state, infos = carried
+    def visit(index: Array, carried: tuple[State, Array, Info]) -> tuple[State, Array, Info]:
+        state, moved, infos = carried
         lam, tuning = slots.at(index)
         before, _ = slots.at(jnp.where(index == 0, slots.used - 1, index - 1))
         state = jax.lax.cond(
@@ -76,11 +79,14 @@ def draw(
             lambda state: state,
             state,
         )
+        back = (index == slots.used - 1) & ~moved
+        state = jax.tree.map(lambda old, new: jnp.where(back, old, new), origin, state)
         tuning = tuning._replace(step_size=step_sizes[index])
-        state, info = kernel.step(jax.random.fold_in(key, index), target, state, lam, tuning)
+        there, info = kernel.step(jax.random.fold_in(key, index), target, state, lam, tuning)
         infos = jax.tree.map(lambda all_, one: all_.at[index].set(one), infos, info)
-        return state, infos
+        return there, moved | jnp.any(there.position != state.position), infos
 
     blank = jax.eval_shape(kernel.step, key, target, state, *slots.at(0))[1]
     infos = jax.tree.map(lambda leaf: jnp.zeros((len(step_sizes), *leaf.shape), leaf.dtype), blank)
-    return jax.lax.fori_loop(0, slots.used, visit, (state, infos))
+    state, _, infos = jax.lax.fori_loop(0, slots.used, visit, (state, jnp.array(False), infos))
+    return state, infos
