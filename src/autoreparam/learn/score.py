@@ -223,6 +223,12 @@ def _informed(target, positions, scores, weights, lam) -> Parameterization:
     return lam.replace({name: by_site[name] for name in lam.sites})
 
 
+def _unlikely(logits: Array) -> Array:
+    """How far the elements of a site are from each other, and all of them from λ = 1/2."""
+    mean = jnp.mean(logits)
+    return jnp.sum((logits - mean) ** 2) + mean**2
+
+
 @partial(jax.jit, static_argnames="tied")
 def _fit(target, positions, scores, weights, lam, tied) -> Parameterization:
     """Adam on the logits of λ, starting from `lam`."""
@@ -239,7 +245,7 @@ def _fit(target, positions, scores, weights, lam, tied) -> Parameterization:
         return Parameterization(loc, scale, lam.reference, tail)
 
     def loss(logits: dict[str, Any]) -> Array:
-        penalty = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(logits))
+        penalty = sum(map(_unlikely, jax.tree.leaves(logits)))
         new = bound(logits)
         return jnp.sum(inflation(target, positions, scores, weights, lam, new)) + ridge * penalty
 
