@@ -289,15 +289,15 @@ def test_results_of_an_earlier_protocol_are_not_shown(tmp_path):
 def test_numbers_of_steps_that_cannot_win_are_not_run():
     results = store.Results("eight_schools", BUDGETS["full"].settings())
     full = BUDGETS["full"]
-    assert protocol.wanted(full, "CP", results) == list(full.num_steps)
+    assert protocol.wanted(full.num_steps, "CP", results) == list(full.num_steps)
     assert full.stages() == ((1, 2, 4, 8), (16, 32, 64, 128))
     for method in ("CP", "iHMC"):
         for steps, ess in ((1, 3.0), (2, 20.0), (4, 10.0)):
             results.add(method, steps, {"ess": ess})
-    assert protocol.wanted(full, "CP", results) == [8, 16, 32]  # 64 steps: at most 15.6
-    assert protocol.wanted(full, "iHMC", results) == [8, 16]
+    assert protocol.wanted(full.num_steps, "CP", results) == [8, 16, 32]  # 64 steps: at most 15.6
+    assert protocol.wanted(full.num_steps, "iHMC", results) == [8, 16]
     results.add("NCP", 1, {"ess": 0.0})
-    assert protocol.wanted(full, "NCP", results) == [2, 4, 8, 16, 32, 64, 128]
+    assert protocol.wanted(full.num_steps, "NCP", results) == [2, 4, 8, 16, 32, 64, 128]
 
 
 def test_unknown_names_are_refused_with_the_known_ones():

@@ -23,6 +23,7 @@ from autoreparam.experiments.markup import (
     to_html,
     to_markdown,
 )
+from autoreparam.experiments.protocol import wanted
 from autoreparam.experiments.store import Results
 from autoreparam.experiments.style import title_of
 from autoreparam.experiments.theory import (
@@ -181,6 +182,7 @@ def _tables(results: Mapping[str, Results]) -> list[Any]:
             "scores of a pilot run."
         ),
         Table(["model", *shown], sampling),
+        *_unfinished(results),
         *_resonance(results),
         Paragraph(
             "The same by ArviZ's estimator of the ESS of means, in which antithetic draws count "
@@ -204,6 +206,24 @@ def _tables(results: Mapping[str, Results]) -> list[Any]:
             "minimum of noise too."
         ),
         Table(detail_columns, detail),
+    ]
+
+
+def _unfinished(results: Mapping[str, Results]) -> list[Any]:
+    """Which numbers of steps could still be the best of a method, had they been run."""
+    missing = [
+        f"{title_of(model)}, {method}: {', '.join(map(str, left))}"
+        for model, found in results.items()
+        for method in found.cells
+        if (left := wanted(found.settings["num_steps"], method, found))
+    ]
+    if not missing:
+        return []
+    return [
+        Paragraph(
+            "The run was stopped before its end. These numbers of leapfrog steps were not run, and "
+            f"could give more than is shown: {'; '.join(missing)}."
+        )
     ]
 
 

@@ -110,7 +110,7 @@ class Run:
         jobs = [
             Job(name, method, number, slots(method), b.warmup, b.adapt, b.draws)
             for method in self.methods
-            for number in wanted(b, method, self.results[name])
+            for number in wanted(b.num_steps, method, self.results[name])
             if number in steps
         ]
         if any(job.method == "auto" for job in jobs):
@@ -151,11 +151,11 @@ def slots(method: str) -> int:
     return 2 if method == "iHMC" else 1
 
 
-def wanted(budget: Budget, method: str, results: Results) -> list[int]:
+def wanted(numbers: Sequence[int], method: str, results: Results) -> list[int]:
     """The numbers of leapfrog steps that are missing and may still be the best."""
     best = max((cell["ess"] for cell in results.cells.get(method, {}).values()), default=0.0)
     return [
-        number for number in budget.num_steps
+        number for number in numbers
         if number not in results.cells.get(method, {}) and best * slots(method) * number <= 1000
     ]  # fmt: skip
 
@@ -206,7 +206,7 @@ def run_models(
     results = {name: store.load_or_begin(out, name, budget) for name in names}
     unfinished = [
         name for name, found in results.items()
-        if any(wanted(budget, method, found) for method in methods)
+        if any(wanted(budget.num_steps, method, found) for method in methods)
     ]  # fmt: skip
     if not unfinished:
         return results, True
