@@ -190,7 +190,7 @@ def test_tails_are_learned_with_lam():
 
 
 @pytest.mark.slow
-def test_the_default_lightens_tails_and_finds_the_same_posterior():
+def test_the_default_lightens_tails_and_finds_the_same_posterior(tmp_path):
     tree = ar.sample(effects, (Y,), draws=2000, progress=False)
     lam = ar.parameterization(tree)
     assert lam.tail["x"][2:].min() > 0.4
@@ -202,7 +202,7 @@ def test_the_default_lightens_tails_and_finds_the_same_posterior():
         for level in (0.1, 0.5, 0.9):
             below = found < np.quantile(expected, level, axis=(0, 1))
             np.testing.assert_allclose(below.mean((0, 1)), level, atol=0.04)
-    assert "tail " in ar.report(tree).read_text()
+    assert "tail " in ar.report(tree, tmp_path / "page.html").read_text()
 
 
 # -- the value --------------------------------------------------------------------------------
