@@ -35,6 +35,7 @@ MODELS: dict[str, tuple[str, dict]] = {
     "radon_scales_MN": ("radon_scales", {"state": "MN"}),
     "unequal_groups_20": ("unequal_groups", {"n": 20}),
     "unequal_groups_500": ("unequal_groups", {"n": 500}),
+    "co2_trend": ("co2_trend", {}),
     "co2_trend_plain": ("co2_trend", {"plain": True}),
     "correlated_slopes": ("correlated_slopes", {}),
     "stochastic_volatility": ("stochastic_volatility", {}),
