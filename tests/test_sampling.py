@@ -15,6 +15,7 @@ import autoreparam as ar
 from autoreparam.errors import AutoreparamError, SamplingWarning
 from autoreparam.learn.elbo import fit_elbo
 from autoreparam.mcmc import chains as chains_module
+from autoreparam.mcmc import interleaved
 from autoreparam.mcmc.chains import Chains
 from autoreparam.mcmc.hmc import Kernel, tuning_like
 from autoreparam.mcmc.interleaved import draw, stack_slots
@@ -102,6 +103,15 @@ def groups(y, spread=1.0):
 
 
 Y = np.array([0.3, -1.0, 2.2, 0.7])
+
+
+def test_models_of_many_sites_are_drawn_from_alike_though_less_is_compiled(monkeypatch):
+    options = {"draws": 20, "warmup": 30, "kernel": "hmc", "progress": False}
+    usual = ar.sample(groups, (Y,), **options)
+    monkeypatch.setattr(interleaved, "MOST_SITES", 0)
+    lean = ar.sample(groups, (Y,), **options)
+    for name in ("mu", "theta"):
+        np.testing.assert_allclose(lean.posterior[name], usual.posterior[name], rtol=1e-3)
 
 
 @pytest.mark.parametrize("kernel", ONE_IN_CI)

@@ -14,6 +14,7 @@ from autoreparam.mcmc.step_size import settled
 from autoreparam.mcmc.trajectory import best_length
 from autoreparam.mcmc.tuner import without_outliers
 from autoreparam.mcmc.warmup import plan
+from autoreparam.program.move import _carry, move
 from autoreparam.program.target import Target
 
 
@@ -184,3 +185,21 @@ def test_the_kernel_is_hmc_of_its_own_length_unless_it_would_be_too_long(monkeyp
     resumed = ar.resume(run, funnel_group, (y,), draws=30, progress=False)
     assert resumed.attrs["kernel"] == "nuts"
     np.testing.assert_array_equal(resumed["posterior"]["tau"], tree["posterior"]["tau"])
+
+
+def test_draws_move_between_parameterizations_by_one_compiled_program():
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+        theta = numpyro.sample("theta", dist.Normal(mu, 2.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(theta, 1.0).to_event(1), obs=y)
+
+    target = Target(ar.inspect(model, (np.arange(3.0),)))
+    lam, new = (ar.Parameterization.constant(target.program, x) for x in (0.2, 0.9))
+    rows = np.random.default_rng(0).normal(size=(2, 150, target.size))
+    expected = jax.vmap(target.carry, (0, 0, None, None))(*map(jnp.asarray, rows), lam, new)
+    before = _carry._cache_size()
+    for count in (1, 64, 150):
+        moved = move(target, rows[0, :count], rows[1, :count], lam, new)
+        for found, wanted in zip(moved, expected):
+            np.testing.assert_allclose(found, wanted[:count], rtol=1e-5, atol=1e-5)
+    assert _carry._cache_size() == before + 1

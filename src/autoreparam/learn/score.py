@@ -28,6 +28,7 @@ import optax
 from jax import Array
 
 from autoreparam.learn.elbo import Fit
+from autoreparam.program.move import move
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
@@ -102,7 +103,7 @@ def fit_score(
     unseen = positions[held], scores[held], weights[held]
     as_written = _with_tails(lam, 0.0)
     rivals = {
-        "informed": jax.device_get(_informed(target, *seen, lam)),
+        "informed": _informed(target, *seen, lam),
         "kept": lam,
         "centered": as_written.map(np.ones_like),
         "noncentered": as_written.map(np.zeros_like),
@@ -111,9 +112,7 @@ def fit_score(
         rivals["fitted"] = jax.device_get(_fit(target, *seen, lam, tied))
         if lam.tail:
             rivals["tailless"] = _with_tails(rivals["fitted"], 0.0)
-    inflations = {
-        name: np.asarray(_inflation(target, *unseen, lam, rival)) for name, rival in rivals.items()
-    }
+    inflations = {name: _inflation(target, *unseen, lam, rival) for name, rival in rivals.items()}
     objectives = {name: float(found.sum()) for name, found in inflations.items()}
     usable = {name: value for name, value in objectives.items() if np.isfinite(value)}
     if not usable:
@@ -179,20 +178,15 @@ def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameteriz
     )
 
 
-def inflation(
-    target: Target,
-    positions: Array,
-    scores: Array,
-    weights: Array,
-    lam: Parameterization,
-    new: Parameterization,
-) -> Array:
+def _inflation(target, positions, scores, weights, lam, new) -> np.ndarray:
     """`½ log(Var ũ_i · Var g̃_i)` of each coordinate under `new`, for weighted draws."""
-    moved, carried, _ = jax.vmap(target.carry, (0, 0, None, None))(positions, scores, lam, new)
-    return 0.5 * (_log_variance(moved, weights) + _log_variance(carried, weights))
+    moved, carried, _ = move(target, positions, scores, lam, new)
+    return np.asarray(_log_product(moved, carried, weights))
 
 
-_inflation = jax.jit(inflation)
+@jax.jit
+def _log_product(positions: Array, scores: Array, weights: Array) -> Array:
+    return 0.5 * (_log_variance(positions, weights) + _log_variance(scores, weights))
 
 
 def _log_variance(x: Array, weights: Array) -> Array:
@@ -205,11 +199,16 @@ def _log_variance(x: Array, weights: Array) -> Array:
     return jnp.log(variance + jnp.finfo(x.dtype).tiny) + 2 * jnp.log(size)
 
 
-@jax.jit
 def _informed(target, positions, scores, weights, lam) -> Parameterization:
     """λ of each element by what its own data tell of it."""
-    carry = jax.vmap(target.carry, (0, 0, None, None))
-    position, score, _ = carry(positions, scores, lam, _with_tails(lam.map(jnp.zeros_like), 1.0))
+    origin = _with_tails(lam.map(np.zeros_like), 1.0)
+    position, score, _ = move(target, positions, scores, lam, origin)
+    return jax.device_get(_by_data(target, position, score, weights, lam))
+
+
+@jax.jit
+def _by_data(target, position, score, weights, lam) -> Parameterization:
+    """The same, from positions and scores in non-centered coordinates."""
     unit = {site.name: jnp.ones(site.unconstrained_shape) for site in target.program.latents}
     unit |= {name: jnp.broadcast_to(lam.reference[name], unit[name].shape) for name in lam.sites}
     noise, score = position / target.flatten(unit), score * target.flatten(unit)
@@ -233,6 +232,7 @@ def _unlikely(logits: Array) -> Array:
 def _fit(target, positions, scores, weights, lam, tied) -> Parameterization:
     """Adam on the logits of λ, starting from `lam`."""
     ridge = RIDGE / jnp.sum(weights)
+    carry = jax.vmap(target.carry, (0, 0, None, None))
 
     def free(lam: Parameterization) -> dict[str, Any]:
         start = {name: (lam[name], lam.scale[name], *_tail(lam, name)) for name in lam.sites}
@@ -246,8 +246,8 @@ def _fit(target, positions, scores, weights, lam, tied) -> Parameterization:
 
     def loss(logits: dict[str, Any]) -> Array:
         penalty = sum(map(_unlikely, jax.tree.leaves(logits)))
-        new = bound(logits)
-        return jnp.sum(inflation(target, positions, scores, weights, lam, new)) + ridge * penalty
+        moved, carried, _ = carry(positions, scores, lam, bound(logits))
+        return jnp.sum(_log_product(moved, carried, weights)) + ridge * penalty
 
     # The step shrinks to nothing, so that the last iterate can be taken as it is.
     optimizer = optax.adam(optax.cosine_decay_schedule(RATE, STEPS))

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from autoreparam.mcmc.hmc import Info, Kernel, State
-from autoreparam.mcmc.interleaved import SLOTS, Slots, draw
+from autoreparam.mcmc.interleaved import Slots, draw
 from autoreparam.mcmc.step_size import Adaptation, adapt
 from autoreparam.program.target import Target
 
@@ -91,7 +91,7 @@ class Chains:
         width = max(1, chains // (2 * cores())) if chains > 2 * cores() else 1
         return [slice(i, min(i + width, chains)) for i in range(0, chains, width)]
 
-    def blank(self, slots: int = SLOTS) -> Trail:
+    def blank(self, slots: int = 1) -> Trail:
         """What a chunk without draws leaves behind."""
         dtype, lead = self.target.program.dtype, (len(self.keys), 0)
         vector = np.zeros((*lead, self.target.size), dtype)

@@ -18,6 +18,7 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
 SLOTS = 2  # at least so many are compiled in; how many are used is an argument
+MOST_SITES = 20  # of a model with more of them only what is used: to carry a point compiles slowly
 
 
 class Slots(NamedTuple):
@@ -42,7 +43,7 @@ def stack_slots(lams: list[Parameterization], tunings: list[Tuning]) -> Slots:
 
 def slot_count(lams: list[Parameterization]) -> int:
     """Length of the slot axis for these parameterizations."""
-    return max(SLOTS, len(lams))
+    return max(SLOTS if len(lams[0]) <= MOST_SITES else 1, len(lams))
 
 
 def stack(trees: list[Any]) -> Any:
@@ -67,6 +68,11 @@ def draw(
     slot moved has the coordinates that it came with: single precision could not always map it back,
     since near the tip of a funnel `(z - m) / s` is all rounding error.
     """
+    if len(step_sizes) == 1:
+        lam, tuning = slots.at(0)
+        tuning = tuning._replace(step_size=step_sizes[0])
+        state, info = kernel.step(jax.random.fold_in(key, 0), target, state, lam, tuning)
+        return state, jax.tree.map(lambda leaf: leaf[None], info)
     origin = state
 
     def visit(index: Array, carried: tuple[State, Array, Info]) -> tuple[State, Array, Info]:

@@ -12,10 +12,10 @@ import numpy as np
 
 from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.hmc import State, Tuning
-from autoreparam.mcmc.interleaved import carry_state
 from autoreparam.mcmc.metric import Metric, diagonal_metric, fastest, fit_metric, spread
 from autoreparam.mcmc.step_size import DUAL_AVERAGING, Adaptation, settled
 from autoreparam.mcmc.trajectory import best_length
+from autoreparam.program.move import move
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
@@ -112,11 +112,10 @@ class Tuner:
 
     def _step_sizes(self, late: _Late, adaptation: Adaptation, last: bool) -> np.ndarray:
         """A step size per slot."""
-        used = len(self.lams)
+        sizes = _geometric_mean(adaptation.final()[:, : len(self.lams)])
         if self.rule != DUAL_AVERAGING:
-            return _geometric_mean(adaptation.final()[:, :used])
+            return sizes
         tried, rates = late["step_size"], late["acceptance_rate"]
-        sizes = _geometric_mean(adaptation.final()[:, :used])
         if last:
             sizes = np.array([tuning.step_size for tuning in self.tunings])
         found = [
@@ -162,14 +161,15 @@ class Tuner:
         if new == lam:
             return states, position, score
         self.lams = [new]
-        states = jax.device_get(_carry_states(self.target, states, lam, new))
-        return states, *jax.device_get(_carry(self.target, position, score, lam, new))
+        there, slope, gain = move(self.target, states.position, states.score, lam, new)
+        states = State(there, states.logdensity + gain, slope)
+        return states, *move(self.target, position, score, lam, new)[:2]
 
     def _carried(self, position: Any, score: Any, lam: Parameterization) -> tuple[Any, Any]:
         """Draws and scores, from the last slot's coordinates to those of `lam`."""
         if lam is self.lams[-1]:
             return position, score
-        return jax.device_get(_carry(self.target, position, score, self.lams[-1], lam))
+        return move(self.target, position, score, self.lams[-1], lam)[:2]
 
 
 class _Late:
@@ -211,20 +211,5 @@ def _geometric_mean(sizes: np.ndarray) -> np.ndarray:
 
 def _divergent(late: _Late, sizes: np.ndarray) -> float:
     """Share of divergent draws among those with steps hardly longer than `sizes`."""
-    used = late["step_size"][..., : len(sizes)] <= 1.1 * sizes
-    return float(np.mean(late["diverging"][..., : len(sizes)][used])) if used.any() else 0.0
-
-
-@jax.jit
-def _carry_states(
-    target: Target, states: State, lam: Parameterization, new: Parameterization
-) -> State:
-    return jax.vmap(lambda state: carry_state(target, state, lam, new))(states)
-
-
-@jax.jit
-def _carry(
-    target: Target, positions: Any, scores: Any, lam: Parameterization, new: Parameterization
-) -> tuple[Any, Any]:
-    moved = jax.vmap(target.carry, in_axes=(0, 0, None, None))(positions, scores, lam, new)
-    return moved[0], moved[1]
+    short = late["step_size"][..., : len(sizes)] <= 1.1 * sizes
+    return float(np.mean(late["diverging"][..., : len(sizes)][short])) if short.any() else 0.0
