@@ -197,9 +197,10 @@ def test_draws_move_between_parameterizations_by_one_compiled_program():
     lam, new = (ar.Parameterization.constant(target.program, x) for x in (0.2, 0.9))
     rows = np.random.default_rng(0).normal(size=(2, 150, target.size))
     expected = jax.vmap(target.carry, (0, 0, None, None))(*map(jnp.asarray, rows), lam, new)
-    before = _carry._cache_size()
+    compiled = []
     for count in (1, 64, 150):
         moved = move(target, rows[0, :count], rows[1, :count], lam, new)
         for found, wanted in zip(moved, expected):
             np.testing.assert_allclose(found, wanted[:count], rtol=1e-5, atol=1e-5)
-    assert _carry._cache_size() == before + 1
+        compiled.append(_carry._cache_size())
+    assert max(compiled) == compiled[0]

@@ -112,7 +112,7 @@ def fit_score(
         rivals["fitted"] = jax.device_get(_fit(target, *seen, lam, tied))
         if lam.tail:
             rivals["tailless"] = _with_tails(rivals["fitted"], 0.0)
-    inflations = {name: _inflation(target, *unseen, lam, rival) for name, rival in rivals.items()}
+    inflations = {name: inflation(target, *unseen, lam, rival) for name, rival in rivals.items()}
     objectives = {name: float(found.sum()) for name, found in inflations.items()}
     usable = {name: value for name, value in objectives.items() if np.isfinite(value)}
     if not usable:
@@ -178,7 +178,7 @@ def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameteriz
     )
 
 
-def _inflation(target, positions, scores, weights, lam, new) -> np.ndarray:
+def inflation(target, positions, scores, weights, lam, new) -> np.ndarray:
     """`½ log(Var ũ_i · Var g̃_i)` of each coordinate under `new`, for weighted draws."""
     moved, carried, _ = move(target, positions, scores, lam, new)
     return np.asarray(_log_product(moved, carried, weights))
