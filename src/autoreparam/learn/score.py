@@ -178,7 +178,14 @@ def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameteriz
     )
 
 
-def inflation(target, positions, scores, weights, lam, new) -> np.ndarray:
+def inflation(
+    target: Target,
+    positions: np.ndarray,
+    scores: np.ndarray,
+    weights: np.ndarray,
+    lam: Parameterization,
+    new: Parameterization,
+) -> np.ndarray:
     """`½ log(Var ũ_i · Var g̃_i)` of each coordinate under `new`, for weighted draws."""
     moved, carried, _ = move(target, positions, scores, lam, new)
     return np.asarray(_log_product(moved, carried, weights))
