@@ -19,6 +19,7 @@ from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.hmc import Info
 from autoreparam.mcmc.interleaved import slot_count
 from autoreparam.mcmc.warmup import Step
+from autoreparam.program.blocks import in_blocks
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.predictive import predict
 from autoreparam.program.target import Target
@@ -349,18 +350,11 @@ def _by_rows(
     A `key`, where `call` takes one, is different in each block.
     """
     chains, draws, size = positions.shape
-    rows = positions.reshape(-1, size)
-    # One compiled shape, whatever the number of draws.
-    blocks = max(1, -(-len(rows) // ROWS))
-    padded = np.zeros((blocks * ROWS, size), rows.dtype)
-    padded[: len(rows)] = rows
-    parts = [
-        jax.device_get(
-            call(target, padded[i : i + ROWS], lam, *(jax.random.fold_in(k, i) for k in key))
-        )
-        for i in range(0, len(padded), ROWS)
-    ]
-    joined = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(rows)], *parts)
+
+    def block(first: int, rows: np.ndarray) -> Any:
+        return call(target, rows, lam, *(jax.random.fold_in(k, first) for k in key))
+
+    joined = in_blocks(block, ROWS, positions.reshape(-1, size))
     return jax.tree.map(lambda leaf: leaf.reshape(chains, draws, *leaf.shape[1:]), joined)
 
 

@@ -28,7 +28,7 @@ import optax
 from jax import Array
 
 from autoreparam.learn.elbo import Fit
-from autoreparam.program.move import move
+from autoreparam.program.move import MOST_SITES, move
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
@@ -38,7 +38,6 @@ RIDGE = 5.0  # divided by the number of draws: it vanishes as they grow
 MOST_DRAWS = 256  # spread over the window; more cost time and teach little
 FEWEST_DRAWS = 16
 MOST_ROWS = 30  # of a matrix that each step of a descent would factorize
-MOST_SITES = 20  # of a model whose second derivatives compile in seconds
 EDGE = 2.2  # of the logits to start from, λ between 0.1 and 0.9: further out the objective is flat
 
 

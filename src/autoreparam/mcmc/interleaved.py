@@ -14,11 +14,11 @@ import numpy as np
 from jax import Array
 
 from autoreparam.mcmc.hmc import Info, Kernel, State, Tuning
+from autoreparam.program.move import MOST_SITES
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
 SLOTS = 2  # at least so many are compiled in; how many are used is an argument
-MOST_SITES = 20  # of a model with more of them only what is used: to carry a point compiles slowly
 
 
 class Slots(NamedTuple):
@@ -42,7 +42,10 @@ def stack_slots(lams: list[Parameterization], tunings: list[Tuning]) -> Slots:
 
 
 def slot_count(lams: list[Parameterization]) -> int:
-    """Length of the slot axis for these parameterizations."""
+    """Length of the slot axis for these parameterizations.
+
+    A chain of many sites has no more slots than it uses: carrying a point would compile slowly.
+    """
     return max(SLOTS if len(lams[0]) <= MOST_SITES else 1, len(lams))
 
 

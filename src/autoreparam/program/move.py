@@ -7,24 +7,23 @@ from typing import Any
 import jax
 import numpy as np
 
+from autoreparam.program.blocks import in_blocks
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
-BLOCK = 64  # draws a call: always as many, so that one compiled program serves any number
+BLOCK = 64  # draws a call
+MOST_SITES = 20  # with a λ, for which that compiles in seconds
 
 
 def move(
     target: Target, positions: Any, scores: Any, lam: Parameterization, new: Parameterization
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows of positions and scores under `new`, and what their log densities gain."""
-    count = len(positions)
-    rows = np.minimum(np.arange(-(-count // BLOCK) * BLOCK), count - 1)
-    blocks = [
-        jax.device_get(_carry(target, positions[take], scores[take], lam, new))
-        for take in np.split(rows, len(rows) // BLOCK)
-    ]
-    position, score, gain = (np.concatenate(parts)[:count] for parts in zip(*blocks))
-    return position, score, gain
+
+    def carry(_: int, positions: np.ndarray, scores: np.ndarray) -> Any:
+        return _carry(target, positions, scores, lam, new)
+
+    return in_blocks(carry, BLOCK, positions, scores)
 
 
 @jax.jit

@@ -1,0 +1,27 @@
+"""Rows through a compiled program, a block at a time: one compiled shape, whatever their number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def in_blocks(call: Callable, size: int, *arrays: np.ndarray) -> Any:
+    """What `call(first, *block)` gives for blocks of `size` rows, the first of them row `first`.
+
+    The last block is filled up with zeros, and what becomes of these is left out.
+    """
+    count = len(arrays[0])
+    padded = []
+    for rows in arrays:
+        filled = np.zeros((max(1, -(-count // size)) * size, *rows.shape[1:]), rows.dtype)
+        filled[:count] = rows
+        padded.append(filled)
+    parts = [
+        jax.device_get(call(first, *(rows[first : first + size] for rows in padded)))
+        for first in range(0, len(padded[0]), size)
+    ]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
