@@ -268,6 +268,7 @@ def _template(
             tunings,
             settings.target_accept,
             num_steps=settings.num_steps,
+            adaptive=name == "hmc" and settings.num_steps is None,
             learner=learner,
             careful=settings.kernel == "auto",
         ),

@@ -87,6 +87,8 @@ class Engine:
 
     def _use(self, kernel: str) -> None:
         self.chains = replace(self.chains, kernel=replace(self.chains.kernel, name=kernel))
+        if kernel == "nuts":
+            self.tuner.use_leapfrog()
 
     def _begin(self) -> None:
         """Fresh adaptation for every chain, starting from the current step sizes."""

@@ -11,6 +11,7 @@ import numpy as np
 from blackjax.mcmc import hmc, nuts
 from jax import Array
 
+from autoreparam.mcmc.integrator import LEAPFROG, integrator
 from autoreparam.mcmc.metric import Metric
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
@@ -29,11 +30,12 @@ class State(NamedTuple):
 class Tuning(NamedTuple):
     """What a transition needs besides λ; arrays of fixed shape, so changing them is free."""
 
-    step_size: Any
+    step_size: Any  # between one gradient and the next
     inverse_mass: Metric
-    num_steps: Any  # mean number of leapfrog steps, or the most where `length` is given; HMC only
+    num_steps: Any  # mean number of such steps, or the most where `length` is given; HMC only
     length: Any  # mean length of a trajectory, in units of the metric; 0: see `num_steps`
     jitter: Any  # 0: always the mean; 1: uniform between none and twice as many
+    stages: Any  # of the integrator; HMC only
 
 
 class Info(NamedTuple):
@@ -42,7 +44,7 @@ class Info(NamedTuple):
     acceptance_rate: Any
     diverging: Any
     energy: Any
-    n_steps: Any  # leapfrog steps, one gradient each
+    n_steps: Any  # one gradient each
     tree_depth: Any
 
 
@@ -75,9 +77,11 @@ class Kernel:
             depth = info.num_trajectory_expansions
         else:
             key, jitter_key = jax.random.split(key)
+            stages = tuning.stages.astype(jnp.int32)
             steps = jittered(jitter_key, tuning)
-            transition = hmc.build_kernel(divergence_threshold=DIVERGENCE)
+            transition = hmc.build_kernel(integrator(stages), DIVERGENCE)
             end, info = transition(key, start, logdensity, tuning.step_size, metric, steps)
+            info = info._replace(num_integration_steps=stages * steps)
             depth = jnp.zeros_like(steps)
         return State(*end), Info(
             acceptance_rate=info.acceptance_rate,
@@ -89,11 +93,11 @@ class Kernel:
 
 
 def jittered(key: Array, tuning: Tuning) -> Array:
-    """A number of leapfrog steps, uniform within `jitter` of the mean, at least one."""
+    """A number of the integrator's steps, uniform within `jitter` of the mean, at least one."""
     spread = 1.0 + tuning.jitter * jax.random.uniform(key, minval=-1.0, maxval=1.0)
     fitting = jnp.minimum(tuning.length / tuning.step_size, tuning.num_steps)
     mean = jnp.where(tuning.length > 0, fitting, tuning.num_steps)
-    return jnp.maximum(jnp.round(mean * spread), 1).astype(jnp.int32)
+    return jnp.maximum(jnp.round(mean * spread / tuning.stages), 1).astype(jnp.int32)
 
 
 def tuning_like(target: Target, **changes: Any) -> Tuning:
@@ -105,6 +109,7 @@ def tuning_like(target: Target, **changes: Any) -> Tuning:
         num_steps=np.asarray(10.0),
         length=np.asarray(0.0),
         jitter=np.asarray(0.0),
+        stages=np.asarray(LEAPFROG),
     )
     if isinstance(changes.get("inverse_mass"), np.ndarray):
         changes["inverse_mass"] = Metric.of(changes["inverse_mass"])

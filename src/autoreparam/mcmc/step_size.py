@@ -15,6 +15,8 @@ FIXED, DUAL_AVERAGING, SIGN = 0, 1, 2
 SIGN_RATE = 0.02
 NEAR = 0.4  # of the log step size
 FEWEST_TRIES = 20
+POWERS = (2, 4)  # of the step size, by which errors grow
+LONGEST = 1.0  # a step in two stages; beyond it errors no longer cancel
 
 
 class Adaptation(NamedTuple):
@@ -63,22 +65,49 @@ def adapt(state: Adaptation, acceptance: Array) -> Adaptation:
     return state._replace(average=average, log_step=sign)
 
 
-def settled(tried: np.ndarray, acceptance: np.ndarray, guess: float, target: float) -> float:
+def settled(
+    tried: np.ndarray, acceptance: np.ndarray, guess: float, target: float, stages: int = 1
+) -> float:
     """The step size with the target acceptance, from those tried near a guess and what they gave.
 
     A leapfrog trajectory of step size ε is accepted with probability `erfc(k ε²)` for a Gaussian
-    of many dimensions; `k` makes the mean over the tries right. Too few tries: the guess.
+    of many dimensions; `k` makes the mean over the tries right. In two stages errors grow faster,
+    so the shorter of two answers is taken. Too few tries: the guess.
     """
     near = np.abs(np.log(tried / guess)) < NEAR
-    squares, rates = tried[near] ** 2, np.nan_to_num(acceptance[near])
+    tries, rates = tried[near] / guess, np.nan_to_num(acceptance[near])
     if len(rates) < FEWEST_TRIES:
         return guess
     # A standard error less, since steps that are too long cost more than steps that are too short.
     mean = np.clip(rates.mean() - rates.std() / np.sqrt(len(rates)), 0.05, 0.999)
-    low, high = -10 - 2 * np.log(guess), 5 - 2 * np.log(guess)
+    powers = POWERS[:stages]
+    size = guess * min(_ratio(tries**power, mean, target) ** (1 / power) for power in powers)
+    return min(size, LONGEST) if stages > 1 else size
+
+
+def _ratio(errors: np.ndarray, mean: float, target: float) -> float:
+    """The error with the target acceptance, where these errors have this mean acceptance."""
+    low, high = -10.0, 5.0
     for _ in range(40):
         log_k = (low + high) / 2
-        expected = sum(erfc(np.exp(log_k) * square) for square in squares) / len(squares)
+        expected = sum(erfc(np.exp(log_k) * error) for error in errors) / len(errors)
         low, high = (log_k, high) if expected > mean else (low, log_k)
-    depth = -NormalDist().inv_cdf(target / 2) / sqrt(2)  # erfc(depth) = target
-    return sqrt(depth / np.exp(log_k))
+    return _depth(target) / np.exp(log_k)
+
+
+def for_gaussian(size: int, target: float) -> float:
+    """The leapfrog step size with the target acceptance for a standard Gaussian.
+
+    Trajectories of random length lose `size ε⁴ / 64` of their energy on average.
+    """
+    return (256 * _depth(target) ** 2 / size) ** 0.25
+
+
+def accepted(target: float, factor: float) -> float:
+    """The acceptance of steps longer by a factor than those with the target acceptance."""
+    return erfc(_depth(target) * factor**2)
+
+
+def _depth(target: float) -> float:
+    """Where `erfc` has this value."""
+    return -NormalDist().inv_cdf(target / 2) / sqrt(2)

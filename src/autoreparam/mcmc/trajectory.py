@@ -8,35 +8,56 @@ correlation gives the effective draws per transition.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+
+from autoreparam.mcmc.integrator import turn
+from autoreparam.mcmc.step_size import accepted
 
 JITTERS = (0.25, 0.5, 0.75, 1.0)
 NODES = 33  # trajectory lengths over which correlations are averaged
 SMEAR = (0.8, 1.0, 1.25)  # frequencies are not quite constant where the posterior is not Gaussian
 MOST_STEPS = 1024
+FACTORS = (1.0, 0.9, 0.8, 0.7)
+
+
+class Length(NamedTuple):
+    """Of trajectories."""
+
+    steps: float  # in the mean, one gradient each
+    jitter: float
+    step_size: float
 
 
 def best_length(
-    spread: np.ndarray, step_size: float, acceptance: float, paid: int = 0, draws: int = 0
-) -> tuple[float, float]:
-    """Mean number of steps and jitter that give most effective draws per gradient.
+    spread: np.ndarray,
+    step_size: float,
+    acceptance: float,
+    stages: int = 1,
+    paid: int = 0,
+    draws: int = 0,
+) -> Length:
+    """The length that gives most effective draws per gradient.
 
-    With `draws` to be made, what was `paid` already counts among the gradients.
+    With `draws` to be made, what was `paid` already counts among the gradients, and steps may be
+    shorter, so that a whole number of them is as long as it should be.
     """
     spread = np.exp(np.unique(np.round(np.log(np.clip(spread, 1e-3, 1e3)), 2)))
-    phase = (step_size / np.outer(spread, SMEAR)).clip(1e-6, 1.99)
-    angle = np.arccos(1 - phase**2 / 2)  # per leapfrog step
-    longest = np.clip(3 * spread.max() / step_size, 2, MOST_STEPS)
     uniform = np.linspace(-1, 1, NODES + 2)[1:-1]
-    best, most = (1.0, 1.0), -np.inf
-    for jitter in JITTERS:
-        for mean in np.unique(np.round(np.geomspace(1, longest, 40), 2)):
-            steps = np.maximum(np.round(mean * (1 + jitter * uniform)), 1)
-            swing = np.cos(angle[..., None] * steps)
-            worst = min(_effective(swing, acceptance), _effective(swing**2, acceptance))
-            value = worst / (steps.mean() + (paid / draws if draws else 0))
-            if value > most:
-                best, most = (float(mean), jitter), value
+    longest = np.clip(3 * spread.max() / step_size, 2 * stages, MOST_STEPS)
+    best, most = Length(float(stages), 1.0, step_size), -np.inf
+    for factor in FACTORS if draws else FACTORS[:1]:
+        angle = turn((factor * step_size / np.outer(spread, SMEAR)).clip(1e-6, None), stages)
+        rate = accepted(acceptance, factor)
+        for jitter in JITTERS:
+            for mean in np.unique(np.round(np.geomspace(stages, longest, 40), 2)):
+                steps = np.maximum(np.round(mean * (1 + jitter * uniform) / stages), 1)
+                swing = np.cos(angle[..., None] * steps)
+                worst = min(_effective(swing, rate), _effective(swing**2, rate))
+                worth = worst / (stages * steps.mean() + (paid / draws if draws else 0))
+                if worth > most:
+                    best, most = Length(float(mean), jitter, factor * step_size), worth
     return best
 
 

@@ -12,8 +12,14 @@ import numpy as np
 
 from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.hmc import State, Tuning
+from autoreparam.mcmc.integrator import LEAPFROG, TWO_STAGES
 from autoreparam.mcmc.metric import Metric, diagonal_metric, fastest, fit_metric, spread
-from autoreparam.mcmc.step_size import DUAL_AVERAGING, Adaptation, settled
+from autoreparam.mcmc.step_size import (
+    DUAL_AVERAGING,
+    Adaptation,
+    for_gaussian,
+    settled,
+)
 from autoreparam.mcmc.trajectory import best_length
 from autoreparam.program.move import move
 from autoreparam.program.parameterization import Parameterization
@@ -22,6 +28,7 @@ from autoreparam.program.target import Target
 FIRST_LENGTH = 1.2  # mean length of a jittered trajectory before anything is known
 FIRST_STEPS = 16  # and the most steps that it may take
 MOST_STEPS = 100  # for the slowest direction; where it takes more, NUTS finds the length of each
+ROUND = 0.75  # of the leapfrog step for a Gaussian; with shorter ones leapfrog is the better
 SETTLING = 0.3  # of a window, in which chains move to where its tuning leads them
 OUTLYING = 30.0  # median deviations from which a score is out of proportion
 MOST_OUTLIERS = 0.3
@@ -39,7 +46,8 @@ class Tuner:
     tunings: list[Tuning]
     target_accept: float
     rule: int = DUAL_AVERAGING
-    num_steps: int | None = None  # None: HMC chooses its own
+    num_steps: int | None = None  # of every trajectory
+    adaptive: bool = False  # whether HMC's trajectories and integrator are chosen here
     metric: str = "scores"  # or "draws", or "fixed"
     learner: Callable | None = None  # draws, scores, λ -> a fit; None: λ stays
     careful: bool = False  # whether divergences raise the acceptance asked for
@@ -54,7 +62,7 @@ class Tuner:
     def retune(
         self, window: list[Trail], states: State, adaptation: Adaptation, last: bool
     ) -> State:
-        """Everything that the draws of a window teach; in the last, the step size alone.
+        """Everything that the draws of a window teach; in the last two, the step size alone.
 
         The chains' states come back in the coordinates of the new λ.
         """
@@ -70,24 +78,37 @@ class Tuner:
         self.tunings = [
             self._with(tuning, step_size=size) for tuning, size in zip(self.tunings, sizes)
         ]
+        if self.adaptive and not last:
+            self._choose_stages()
         return states
+
+    def _choose_stages(self) -> None:
+        """Two stages where the posterior is nearly Gaussian, as far as the step size can tell.
+
+        Narrow places shorten the steps; there leapfrog is stable for longer ones.
+        """
+        gaussian = for_gaussian(self.target.size, self.target_accept)
+        for i, tuning in enumerate(self.tunings):
+            nearly = tuning.step_size >= ROUND * gaussian
+            self.tunings[i] = self._with(tuning, stages=TWO_STAGES if nearly else LEAPFROG)
 
     def choose_lengths(self, drawn: int, paid: int, draws: int) -> None:
         """Trajectories for the draws to come; `paid` gradients are spent, `draws` are wanted.
 
         While the step size settles a trajectory keeps its length, afterwards its steps.
         """
+        if not self.adaptive:
+            return
         for i, tuning in enumerate(self.tunings):
-            if self.num_steps is not None:
-                self.tunings[i] = self._with(tuning, num_steps=self.num_steps)
-                continue
             size = float(tuning.step_size)
-            mean, jitter = best_length(self.spreads[i], size, self.target_accept, paid, draws)
+            steps, jitter, size = best_length(
+                self.spreads[i], size, self.target_accept, int(tuning.stages), paid, draws
+            )
             if draws:
-                steps, length = mean, 0.0
+                change = {"num_steps": steps, "length": 0.0, "step_size": size}
             else:
-                steps, length = FIRST_STEPS * max(1, drawn / 50), mean * size
-            self.tunings[i] = self._with(tuning, num_steps=steps, length=length, jitter=jitter)
+                change = {"num_steps": FIRST_STEPS * max(1, drawn / 50), "length": steps * size}
+            self.tunings[i] = self._with(tuning, jitter=jitter, **change)
 
     @property
     def long(self) -> bool:
@@ -97,12 +118,16 @@ class Tuner:
             for spread, tuning in zip(self.spreads, self.tunings)
         )
 
+    def use_leapfrog(self) -> None:
+        """From now on, as NUTS does."""
+        self.adaptive = False
+        self.tunings = [self._with(tuning, stages=LEAPFROG) for tuning in self.tunings]
+
     def begin_lengths(self) -> None:
         """Trajectories for the first window."""
         for i, tuning in enumerate(self.tunings):
-            if self.num_steps is None:
-                change = {"num_steps": FIRST_STEPS, "length": FIRST_LENGTH, "jitter": 1.0}
-            else:
+            change = {"num_steps": FIRST_STEPS, "length": FIRST_LENGTH, "jitter": 1.0}
+            if self.num_steps is not None:
                 change = {"num_steps": self.num_steps}
             self.tunings[i] = self._with(tuning, **change)
 
@@ -119,7 +144,13 @@ class Tuner:
         if last:
             sizes = np.array([tuning.step_size for tuning in self.tunings])
         found = [
-            settled(tried[..., i], rates[..., i], size, self.target_accept)
+            settled(
+                tried[..., i],
+                rates[..., i],
+                size,
+                self.target_accept,
+                int(self.tunings[i].stages),
+            )
             for i, size in enumerate(sizes)
         ]
         if last:

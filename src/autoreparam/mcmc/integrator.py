@@ -1,0 +1,62 @@
+"""Leapfrog, or steps of two stages, whose errors cancel where the posterior is nearly Gaussian.
+
+A step of length `h` in two stages, with one gradient each, is
+
+    kick b h,  drift h/2,  kick (1 - 2b) h,  drift h/2,  kick b h
+
+With b = 1/4 it is two leapfrog steps. The b of Blanes, Casas and Sanz-Serna (2014) makes the energy
+error of Gaussians a hundredth of theirs up to h = 2, so that a step can be twice as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from blackjax.mcmc.integrators import IntegratorState
+from jax import Array
+
+LEAPFROG, TWO_STAGES = 1, 2  # gradients a step
+FIRST_KICK = 0.21178  # b
+
+
+def integrator(stages: Array) -> Callable:
+    """The integrator as BlackJAX takes it; a step moves `stages` times the step size ahead.
+
+    The stages are a loop, so that both schemes share one compiled gradient.
+    """
+    first = jnp.where(stages == LEAPFROG, 0.5, FIRST_KICK)
+
+    def build(logdensity: Callable, kinetic_energy: Callable) -> Callable:
+        value_and_score, velocity = jax.value_and_grad(logdensity), jax.grad(kinetic_energy)
+
+        def one_step(state: IntegratorState, step_size: Array) -> IntegratorState:
+            length = stages * step_size
+            ends = (first * length).astype(state.position.dtype)
+            middle = (length - 2 * ends).astype(state.position.dtype)
+
+            def stage(i: Array, state: IntegratorState) -> IntegratorState:
+                position = state.position + step_size * velocity(state.momentum)
+                value, score = value_and_score(position)
+                kick = jnp.where(i == stages - 1, ends, middle)
+                return IntegratorState(position, state.momentum + kick * score, value, score)
+
+            kicked = state._replace(momentum=state.momentum + ends * state.logdensity_grad)
+            return jax.lax.fori_loop(0, stages, stage, kicked)
+
+        return one_step
+
+    return build
+
+
+def turn(phase: Any, stages: int) -> np.ndarray:
+    """Angle by which a step turns a harmonic oscillator; `phase` is frequency times step size."""
+    square = np.square(phase)
+    if stages == LEAPFROG:
+        cosine = 1 - square / 2
+    else:
+        cosine = 1 - 2 * square + 4 * FIRST_KICK * (1 - 2 * FIRST_KICK) * square**2
+    return np.arccos(np.clip(cosine, -1, 1))
