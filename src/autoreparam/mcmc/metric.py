@@ -28,6 +28,7 @@ FEWEST_DRAWS = 20
 MOST_DRAWS = 2000
 FEWER_DRAWS = 200  # from 10,000 dimensions on
 MOST_UNEVEN = 0.6
+NOISE = 2.0  # standard errors
 MOST_PRINCIPAL = 500  # beyond it only the strongest directions are looked at
 
 
@@ -205,7 +206,17 @@ def spread(metric: Metric, position: np.ndarray, score: np.ndarray) -> np.ndarra
     with np.errstate(divide="ignore", invalid="ignore"):
         uneven = np.std(s - slope * x, axis=0) / np.std(s, axis=0)
     slower = 1 / np.sqrt(1 - np.minimum(np.nan_to_num(uneven), MOST_UNEVEN))
-    return np.resize(scale * slower, 2 * size)
+    return np.resize(_less_noise(scale, x) * slower, 2 * size)
+
+
+def _less_noise(scale: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Scales of the columns of `x` moved towards 1 by what two halves of the rows differ in.
+
+    The worst direction decides, and among many that are equal noise alone makes one the worst.
+    """
+    first, second = (np.log(rows.std(axis=0)) for rows in np.array_split(x, 2))
+    size, sign = np.abs(np.log(scale)), np.sign(np.log(scale))
+    return np.exp(sign * np.maximum(size - NOISE * np.std(first - second) / 2, 0))
 
 
 def fastest(metric: Metric, position: np.ndarray, score: np.ndarray) -> float:
