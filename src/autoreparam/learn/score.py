@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import log
 from typing import Any
 
 import jax
@@ -28,7 +29,8 @@ import optax
 from jax import Array
 
 from autoreparam.learn.elbo import Fit
-from autoreparam.program.move import MOST_SITES, move
+from autoreparam.program.blocks import in_blocks
+from autoreparam.program.move import BLOCK, MOST_SITES, move
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
@@ -38,6 +40,7 @@ RIDGE = 5.0  # divided by the number of draws: it vanishes as they grow
 MOST_DRAWS = 256  # spread over the window; more cost time and teach little
 FEWEST_DRAWS = 16
 MOST_ROWS = 30  # of a matrix that each step of a descent would factorize
+NECK = log(3.0)  # by which the width of an element may shrink in working coordinates
 EDGE = 2.2  # of the logits to start from, λ between 0.1 and 0.9: further out the objective is flat
 
 
@@ -117,11 +120,12 @@ def fit_score(
     if not usable:
         return ScoreFit(lam, np.nan, objectives, "kept", "no objective was finite", {})
     chosen = min(usable, key=lambda name: usable[name])
+    best = _out_of_necks(target, positions, weights, lam, rivals[chosen])
     by_site = {
         when: _largest(target, inflations[which], lam.sites)
         for when, which in (("before", "centered"), ("after", chosen))
     }
-    return ScoreFit(rivals[chosen], usable[chosen], objectives, chosen, "", by_site)
+    return ScoreFit(best, usable[chosen], objectives, chosen, "", by_site)
 
 
 def _affordable(target: Target) -> int:
@@ -226,6 +230,30 @@ def _by_data(target, position, score, weights, lam) -> Parameterization:
     found = jnp.nan_to_num(data / jnp.sum(share * score**2, axis=0)).clip(0, 1)
     by_site = target.unflatten(found)
     return lam.replace({name: by_site[name] for name in lam.sites})
+
+
+def _out_of_necks(target, positions, weights, lam, found) -> Parameterization:
+    """λ low enough for elements whose scale has a long lower tail.
+
+    With an element's data silent, its width in working coordinates goes with `s^λ`. An objective of
+    variances hardly sees the narrow end of that, but a trajectory must not step over it.
+    """
+    if not any(site.scale_parents for site in target.program.candidates):
+        return found
+    used = positions[weights > 0]
+    log_scale = in_blocks(lambda _, rows: _log_scales(target, rows, lam), BLOCK, used)
+    low, middle = np.quantile(log_scale, (0.05, 0.5), axis=0)
+    by_site = jax.device_get(target.unflatten(NECK / np.maximum(middle - low, 1e-3)))
+    loc, scale = (
+        {name: np.minimum(values[name], by_site[name]) for name in found.sites}
+        for values in (found, found.scale)
+    )
+    return found.replace(loc, scale=scale)
+
+
+@jax.jit
+def _log_scales(target, positions, lam) -> Array:
+    return jax.vmap(target.log_scales, (0, None))(positions, lam)
 
 
 def _unlikely(logits: Array) -> Array:

@@ -113,11 +113,20 @@ class Target:
         visit.run()
         moved, log_det = dict(visit.working), jnp.zeros((), position.dtype)
         for name, (old, point) in visit.maps.items():
-            new = site_map(old.rule, new_lam, name, old.mask)
-            moved[name] = new.working(point)
-            stretch = new.log_stretch(point) - old.log_stretch(point)
+            new, there = site_map(old.rule, new_lam, name, old.mask), point._replace(light=None)
+            moved[name] = new.working(there)
+            stretch = new.log_stretch(there) - old.log_stretch(point)
             log_det += jnp.sum(jnp.broadcast_to(stretch, jnp.shape(point.noise)))
         return self.flatten(moved), log_det
+
+    def log_scales(self, position: Array, lam: Parameterization) -> Array:
+        """`log |du / de|` of each coordinate: its scale before constraints; 0 without a λ."""
+        visit = _AtWorking(self.program, self.unflatten(position), lam)
+        visit.run()
+        found = {site.name: jnp.zeros(site.unconstrained_shape) for site in self.program.latents}
+        for name, (map_, point) in visit.maps.items():
+            found[name] = jnp.broadcast_to(map_.log_scale(point), jnp.shape(point.noise))
+        return self.flatten(found)
 
     # -- layout -------------------------------------------------------------------------------
 

@@ -245,6 +245,7 @@ def _decide(site: Site, asked: Any, wanted: set[str] | None) -> Site:
         note = "inside cond" if _in_cond(site) else site.note
         return replace(site, note=f"{note}; stays centered")
     dependent = bool(site.loc_parents or site.scale_parents or site.coupled)
+    dependent |= site.heavy and site.size > 1  # local scales, say: each knows little but its prior
     candidate = site.name in wanted if wanted is not None else dependent or asked == "all"
     parts = []
     if site.loc_parents:

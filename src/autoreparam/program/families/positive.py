@@ -11,6 +11,7 @@ from autoreparam.program.families.registry import (
     log_shift,
     register,
 )
+from autoreparam.program.maps.tails import LogGamma
 
 
 @register(dist.HalfNormal, dist.HalfCauchy)
@@ -28,7 +29,8 @@ def exponential(d: dist.Exponential) -> Standardization:
 @register(dist.Gamma)
 def gamma(d: dist.Gamma) -> Standardization:
     """`value = w / rate`; the concentration stays with the noise."""
-    return log_shift(-jnp.log(d.rate), dist.Gamma(d.concentration, 1.0))
+    rule = log_shift(-jnp.log(d.rate), dist.Gamma(d.concentration, 1.0))
+    return rule._replace(tails=LogGamma(d.concentration))
 
 
 @register(dist.InverseGamma)

@@ -61,8 +61,7 @@ class Standardization(NamedTuple):
 
     `loc` and `scale` broadcast against the value; `noise` is univariate and may keep shape
     parameters (degrees of freedom, a concentration); `transform` acts on each element alone.
-    `tails` is for symmetric noise with tails as heavy as a Student-t's: one over its degrees of
-    freedom. Such a site has a coordinate in which they are light.
+    `tails` is for noise with heavy tails, and knows a coordinate in which they are light.
     """
 
     loc: Any

@@ -20,14 +20,13 @@ import jax.numpy as jnp
 from jax import Array
 from jax.custom_derivatives import SymbolicZero
 
-from autoreparam.program.maps import tails
-
 
 class Point(NamedTuple):
     """A point of a site: its noise `e`, and `u`, the value without constraints."""
 
     noise: Array
     free: Array
+    light: Any = None  # the coordinate of `e` in the map that the point came from, if it has one
 
 
 @dataclass(frozen=True)
@@ -103,10 +102,11 @@ class ElementMap(SiteMap):
     def point(self, working: Array) -> Point:
         """The point at working coordinates."""
         args = (working, self.rule.loc, self._log_ratio(), self._pull(), self.lam_scale)
-        noise = _shrink(*map(jnp.asarray, args), jnp.asarray(self.reference))
-        if self.tail is not None:
-            noise = tails.restore(noise, self._weight())
-        return self.point_of_noise(noise)
+        light = _shrink(*map(jnp.asarray, args), jnp.asarray(self.reference))
+        if self.tail is None:
+            return self.point_of_noise(light)
+        noise = self.rule.tails.restore(light, self.tail)
+        return self.point_of_noise(noise)._replace(light=light)
 
     def point_of_noise(self, noise: Array) -> Point:
         """The point at `e`."""
@@ -120,14 +120,14 @@ class ElementMap(SiteMap):
         """Working coordinates of a point."""
         noise = point.noise
         if self.tail is not None:
-            noise = tails.lighten(noise, self._weight())
+            noise = self.rule.tails.lighten(noise, self.tail)
         return self._pull() * self.rule.loc + noise * jnp.exp(self._log_gain())
 
     def log_stretch(self, point: Point) -> Array:
         """`log |d working / d e|` of each element."""
         if self.tail is None:
             return self._log_gain()
-        return self._log_gain() + tails.log_slope(point.noise, self._weight())
+        return self._log_gain() + self._log_slope(point)
 
     def log_scale(self, point: Point) -> Array:
         """`log |du / de|` of each element."""
@@ -139,16 +139,16 @@ class ElementMap(SiteMap):
         stretch = _sum_of_product(jnp.asarray(self.lam_scale), self._log_ratio())
         log_reference = ones * jnp.sum(jnp.log(self.reference))
         if self.tail is not None:
-            stretch += jnp.sum(tails.log_slope(point.noise, self._weight()))
+            stretch += jnp.sum(self._log_slope(point))
         return jnp.sum(self.rule.noise.log_prob(point.noise)) - stretch - log_reference
 
     def _pull(self) -> Array:
         """What a unit of location adds to the working coordinate."""
         return self.lam_loc
 
-    def _weight(self) -> Array:
-        """How heavy the tails are that the working coordinate takes away."""
-        return self.tail * self.rule.tails
+    def _log_slope(self, point: Point) -> Array:
+        """`log |dv / de|` of the coordinate with lighter tails."""
+        return self.rule.tails.log_slope(point.noise, self.tail, point.light)
 
     def _log_gain(self) -> Array:
         return self.lam_scale * self._log_ratio() + jnp.log(self.reference)

@@ -37,15 +37,15 @@ class SequenceMap(SiteMap):
 
     def working(self, point: Point) -> Array:
         """Working coordinates of a point."""
-        return self._each(point.free, lambda map_, e, u: map_.working(Point(e, u)), *point)
+        return self._each(point.free, lambda map_, e, u: map_.working(Point(e, u)), *point[:2])
 
     def log_stretch(self, point: Point) -> Array:
         """`log |d working / d e|` of each element."""
-        return self._each(point.free, lambda map_, e, u: map_.log_stretch(Point(e, u)), *point)
+        return self._each(point.free, lambda map_, e, u: map_.log_stretch(Point(e, u)), *point[:2])
 
     def log_scale(self, point: Point) -> Array:
         """`log |du / de|` of each element."""
-        return self._each(point.free, lambda map_, e, u: map_.log_scale(Point(e, u)), *point)
+        return self._each(point.free, lambda map_, e, u: map_.log_scale(Point(e, u)), *point[:2])
 
     def _lead(self, array: Any, like: Array) -> Array:
         """The array spread like another, with time as its first axis."""
@@ -69,7 +69,7 @@ class SequenceMap(SiteMap):
 
         later = (lead[1:], self.rule.inputs, [lam[1:] for lam in lams])
         _, rest = jax.lax.scan(step, start.free, later)
-        joined = [jnp.concatenate([a[None], b]) for a, b in zip(start, rest)]
+        joined = [jnp.concatenate([a[None], b]) for a, b in zip(start[:2], rest[:2])]
         return Point(*(jnp.moveaxis(part, 0, self.rule.axis) for part in joined))
 
     def _each(self, free: Array, read: Callable[..., Array], *given: Array) -> Array:
