@@ -15,7 +15,7 @@ from scipy import stats
 import autoreparam as ar
 from autoreparam.errors import ParameterizationError
 from autoreparam.learn.score import fit_score, inflation
-from autoreparam.program.maps import tails
+from autoreparam.program.maps.tails import LogGamma, Student
 from autoreparam.program.target import Target
 
 FAR = [0.0, 1e-9, 1e-3, 0.3, 0.33, 1.0, -7.0, 1e4, -1e8, 2e9, 1e18]
@@ -48,6 +48,7 @@ def facts(x64):
     """What the laws compare, at every weight (rows) and noise (columns)."""
 
     def measure(noise, q):
+        tails = Student(1.0)
         light = tails.lighten(noise, q)
         up = jax.grad(tails.restore)(light, q)
         slopes = [jax.grad(f, (0, 1))(noise, q) for f in (tails.lighten, tails.log_slope)]
@@ -84,15 +85,88 @@ def test_gradients_are_finite_at_a_hundred_million_scales(x64):
     assert all(np.isfinite(slope[:, near]).all() for slope in jax.tree.leaves(facts(x64)["slopes"]))
 
 
+def variance_inflation(grid, log_density):
+    """Variance times the variance of the score, 1 for a Normal; the density must have mass 1."""
+    density = np.exp(log_density) * (grid[1] - grid[0])
+    assert density.sum() == pytest.approx(1, abs=1e-6)
+    score = np.gradient(log_density, grid)
+    return (density @ (grid - density @ grid) ** 2) * (density @ score**2)
+
+
 @pytest.mark.parametrize("df", [1.0, 2.0, 4.0, 30.0])
 def test_a_student_t_becomes_nearly_normal(df):
     light = np.linspace(-9.0, 9.0, 20001)
-    noise = np.asarray(tails.restore(light, 1 / df))
-    log_density = stats.t.logpdf(noise, df) - np.asarray(tails.log_slope(noise, 1 / df))
-    density = np.exp(log_density) * (light[1] - light[0])
-    score = np.gradient(log_density, light)
-    assert density.sum() == pytest.approx(1, abs=1e-6)
-    assert 1 <= (density @ light**2) * (density @ score**2) < 1.03
+    tails = Student(1 / df)
+    noise = np.asarray(tails.restore(light, 1.0))
+    log_density = stats.t.logpdf(noise, df) - np.asarray(tails.log_slope(noise, 1.0))
+    assert 1 <= variance_inflation(light, log_density) < 1.03
+
+
+SHAPES = [0.02, 0.25, 0.5, 3.0, 50.0]
+SHARES = [0.0, 1e-3, 0.1, 0.5, 1.0]
+
+
+@cache
+def log_gamma(x64):
+    """The same for the logarithm of a Gamma variable: shares, shapes, and noise as columns."""
+
+    def measure(noise, shape, share):
+        def light(noise, shape, share):
+            return LogGamma(shape).lighten(noise, share)
+
+        def log_slope(noise, shape, share):
+            return LogGamma(shape).log_slope(noise, share)
+
+        there = light(noise, shape, share)
+        return {
+            "back": LogGamma(shape).restore(there, share),
+            "log_slope": (log_slope(noise, shape, share),
+                          LogGamma(shape).log_slope(noise, share, there)),
+            "autodiff": jnp.log(jax.grad(light)(noise, shape, share)),
+            "up": jnp.log(jax.grad(LogGamma(shape).restore)(there, share)),
+            "slopes": [jax.grad(f, (0, 1, 2))(noise, shape, share) for f in (light, log_slope)],
+            "bumped": (light(noise, shape * 1.001, share) - light(noise, shape * 0.999, share))
+            / (0.002 * shape),
+        }  # fmt: skip
+
+    with jax.enable_x64(x64):
+        for axes in ((0, None, None), (None, 0, None), (None, None, 0)):
+            measure = jax.vmap(measure, axes)
+        return jax.device_get(jax.jit(measure)(*map(jnp.array, (LEFT, SHAPES, SHARES))))
+
+
+LEFT = [-1e4, -300.0, -20.0, -1.0, -1e-3, 0.0, 0.5, 3.0, 20.0]
+
+
+@precisions
+def test_log_gamma_noise_survives_the_round_trip_far_out(x64):
+    back = log_gamma(x64)["back"]
+    wanted = np.broadcast_to(LEFT, back.shape)
+    np.testing.assert_allclose(back, wanted, rtol=1e-11 if x64 else 1e-4, atol=1e-4)
+    np.testing.assert_allclose(back[0], wanted[0], rtol=1e-6)
+
+
+@precisions
+def test_the_slope_of_log_gamma_tails_is_autodiffs(x64):
+    facts = log_gamma(x64)
+    for slope in facts["log_slope"]:
+        np.testing.assert_allclose(slope, facts["autodiff"], atol=1e-9 if x64 else 2e-3)
+        np.testing.assert_allclose(slope, -facts["up"], atol=1e-9 if x64 else 2e-3)
+    assert all(np.isfinite(slope).all() for slope in jax.tree.leaves(facts["slopes"]))
+    if x64:
+        by_shape = facts["slopes"][0][1]
+        np.testing.assert_allclose(by_shape, facts["bumped"], rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize(("shape", "most"), [(0.25, 1.25), (0.5, 1.01), (1.0, 1.02), (5.0, 1.02)])
+def test_the_log_of_a_gamma_becomes_nearly_normal(shape, most):
+    light = np.linspace(-9.0, 9.0, 20001)
+    tails = LogGamma(shape)
+    noise = np.asarray(tails.restore(light, 1.0))
+    log_density = stats.loggamma.logpdf(noise, shape) - np.asarray(
+        tails.log_slope(noise, 1.0, light)
+    )
+    assert 1 <= variance_inflation(light, log_density) < most
 
 
 @precisions

@@ -143,10 +143,10 @@ def test_the_step_size_is_found_from_what_was_accepted():
 
 
 def test_trajectories_are_a_quarter_turn_of_a_round_posterior_and_longer_of_others():
-    steps, jitter = best_length(np.ones(5), 0.1, 0.8)
+    steps, jitter, _ = best_length(np.ones(5), 0.1, 0.8)
     assert 1.0 < steps * 0.1 < 2.0
     assert jitter < 1
-    longer, wider = best_length(np.array([0.3, 1.0, 3.0]), 0.1, 0.8)
+    longer, wider, _ = best_length(np.array([0.3, 1.0, 3.0]), 0.1, 0.8)
     assert longer > 1.5 * steps
     assert wider > jitter
     # What was spent before the first draw speaks for better draws.

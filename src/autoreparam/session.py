@@ -17,6 +17,7 @@ from autoreparam.errors import AutoreparamError, SamplingWarning, known
 from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.hmc import Info
+from autoreparam.mcmc.integrator import INTEGRATORS
 from autoreparam.mcmc.interleaved import slot_count
 from autoreparam.mcmc.warmup import Step
 from autoreparam.program.blocks import in_blocks
@@ -216,6 +217,7 @@ class Session:
         attrs: dict[str, Any] = {
             **asdict(settings),
             "kernel": engine.chains.kernel.name,
+            "integrator": INTEGRATORS[int(engine.tunings[-1].stages)],
             "target_accept": engine.tuner.target_accept,
             "interrupted": int(self.interrupted),
             "fit_converged": int(NOT_CONVERGED not in self.notes),

@@ -20,6 +20,7 @@ from blackjax.mcmc.integrators import IntegratorState
 from jax import Array
 
 LEAPFROG, TWO_STAGES = 1, 2  # gradients a step
+INTEGRATORS = {LEAPFROG: "leapfrog", TWO_STAGES: "two stages"}
 FIRST_KICK = 0.21178  # b
 
 

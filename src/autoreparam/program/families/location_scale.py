@@ -4,7 +4,6 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from autoreparam.program.families.registry import Standardization, register
-from autoreparam.program.maps.tails import Student
 
 
 @register(dist.Normal, dist.Laplace, dist.Logistic, dist.Gumbel, dist.SoftLaplace)
@@ -16,13 +15,13 @@ def location_scale(d) -> Standardization:
 @register(dist.StudentT)
 def student_t(d: dist.StudentT) -> Standardization:
     """`value = loc + scale * e`; the degrees of freedom, latent or not, stay with the noise."""
-    return Standardization(d.loc, d.scale, dist.StudentT(d.df, 0.0, 1.0), tails=Student(1 / d.df))
+    return Standardization(d.loc, d.scale, dist.StudentT(d.df, 0.0, 1.0), tails=1 / d.df)
 
 
 @register(dist.Cauchy)
 def cauchy(d: dist.Cauchy) -> Standardization:
     """`value = loc + scale * e`."""
-    return Standardization(d.loc, d.scale, dist.Cauchy(0.0, 1.0), tails=Student(jnp.ones(())))
+    return Standardization(d.loc, d.scale, dist.Cauchy(0.0, 1.0), tails=jnp.ones(()))
 
 
 @register(dist.AsymmetricLaplace)

@@ -20,6 +20,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.custom_derivatives import SymbolicZero
 
+from autoreparam.program.maps.tails import Student
+
 
 class Point(NamedTuple):
     """A point of a site: its noise `e`, and `u`, the value without constraints."""
@@ -105,7 +107,7 @@ class ElementMap(SiteMap):
         light = _shrink(*map(jnp.asarray, args), jnp.asarray(self.reference))
         if self.tail is None:
             return self.point_of_noise(light)
-        noise = self.rule.tails.restore(light, self.tail)
+        noise = self._tails.restore(light, self.tail)
         return self.point_of_noise(noise)._replace(light=light)
 
     def point_of_noise(self, noise: Array) -> Point:
@@ -120,7 +122,7 @@ class ElementMap(SiteMap):
         """Working coordinates of a point."""
         noise = point.noise
         if self.tail is not None:
-            noise = self.rule.tails.lighten(noise, self.tail)
+            noise = self._tails.lighten(noise, self.tail)
         return self._pull() * self.rule.loc + noise * jnp.exp(self._log_gain())
 
     def log_stretch(self, point: Point) -> Array:
@@ -146,9 +148,14 @@ class ElementMap(SiteMap):
         """What a unit of location adds to the working coordinate."""
         return self.lam_loc
 
+    @property
+    def _tails(self) -> Any:
+        tails = self.rule.tails
+        return tails if hasattr(tails, "lighten") else Student(tails)
+
     def _log_slope(self, point: Point) -> Array:
         """`log |dv / de|` of the coordinate with lighter tails."""
-        return self.rule.tails.log_slope(point.noise, self.tail, point.light)
+        return self._tails.log_slope(point.noise, self.tail, point.light)
 
     def _log_gain(self) -> Array:
         return self.lam_scale * self._log_ratio() + jnp.log(self.reference)

@@ -100,7 +100,7 @@ def _solve(noise: Array, shape: Array, share: Array) -> Array:
 
 @_solve.defjvp
 def _(primals, tangents):
-    noise, shape, share = primals
+    _, shape, share = primals
     light = _solve(*primals)
     moved = jax.jvp(partial(_restore, light), primals[1:], tangents[1:])[1]
     return light, (tangents[0] - moved) / _slope(light, shape, share)
