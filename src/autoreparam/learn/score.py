@@ -120,7 +120,7 @@ def fit_score(
     if not usable:
         return ScoreFit(lam, np.nan, objectives, "kept", "no objective was finite", {})
     chosen = min(usable, key=lambda name: usable[name])
-    best = _out_of_necks(target, positions, weights, lam, rivals[chosen])
+    best = _out_of_necks(target, positions[weights > 0], lam, rivals[chosen])
     by_site = {
         when: _largest(target, inflations[which], lam.sites)
         for when, which in (("before", "centered"), ("after", chosen))
@@ -232,27 +232,31 @@ def _by_data(target, position, score, weights, lam) -> Parameterization:
     return lam.replace({name: by_site[name] for name in lam.sites})
 
 
-def _out_of_necks(target, positions, weights, lam, found) -> Parameterization:
-    """λ low enough for elements whose scale has a long lower tail.
+def _out_of_necks(target, positions, lam, found) -> Parameterization:
+    """λ low enough for elements with scales of their own that have a long lower tail.
 
     With an element's data silent, its width in working coordinates goes with `s^λ`. An objective of
     variances hardly sees the narrow end of that, but a trajectory must not step over it.
     """
-    if not any(site.scale_parents for site in target.program.candidates):
+    local = [
+        site.name for site in target.program.candidates if site.scale_parents and site.size > 1
+    ]
+    if not local:
         return found
-    used = positions[weights > 0]
-    log_scale = in_blocks(lambda _, rows: _log_scales(target, rows, lam), BLOCK, used)
-    low, middle = np.quantile(log_scale, (0.05, 0.5), axis=0)
-    by_site = jax.device_get(target.unflatten(NECK / np.maximum(middle - low, 1e-3)))
-    loc, scale = (
-        {name: np.minimum(values[name], by_site[name]) for name in found.sites}
-        for values in (found, found.scale)
-    )
+    log_scales = in_blocks(lambda _, rows: _log_scales(target, rows, lam), BLOCK, positions)
+    loc, scale = {}, {}
+    for name in local:
+        own = log_scales[name].reshape(len(positions), -1)
+        own = own - own.mean(axis=1, keepdims=True)  # what elements have in common is no neck
+        low, middle = np.quantile(own, (0.05, 0.5), axis=0)
+        most = NECK / np.maximum(middle - low, 1e-3).reshape(np.shape(found[name]))
+        loc[name] = np.minimum(found[name], most)
+        scale[name] = np.minimum(found.scale[name], most)
     return found.replace(loc, scale=scale)
 
 
 @jax.jit
-def _log_scales(target, positions, lam) -> Array:
+def _log_scales(target, positions, lam) -> dict[str, Array]:
     return jax.vmap(target.log_scales, (0, None))(positions, lam)
 
 

@@ -119,14 +119,14 @@ class Target:
             log_det += jnp.sum(jnp.broadcast_to(stretch, jnp.shape(point.noise)))
         return self.flatten(moved), log_det
 
-    def log_scales(self, position: Array, lam: Parameterization) -> Array:
-        """`log |du / de|` of each coordinate: its scale before constraints; 0 without a λ."""
+    def log_scales(self, position: Array, lam: Parameterization) -> dict[str, Array]:
+        """`log |du / de|` of the elements of each candidate: their scales before constraints."""
         visit = _AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
-        found = {site.name: jnp.zeros(site.unconstrained_shape) for site in self.program.latents}
-        for name, (map_, point) in visit.maps.items():
-            found[name] = jnp.broadcast_to(map_.log_scale(point), jnp.shape(point.noise))
-        return self.flatten(found)
+        return {
+            name: jnp.broadcast_to(map_.log_scale(point), jnp.shape(point.noise))
+            for name, (map_, point) in visit.maps.items()
+        }
 
     # -- layout -------------------------------------------------------------------------------
 

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.scipy.special import gammaln, log_ndtr
+from jax.custom_derivatives import SymbolicZero
+from jax.scipy.special import gammaln
 
 SERIES = 0.01  # below it derivatives of the roots are lost to rounding
-NEWTON = 30  # steps; far out in a tail each halves the distance at first
+NEWTON = 10  # steps
 
 
 class Student(NamedTuple):
@@ -47,10 +48,10 @@ class LogGamma(NamedTuple):
     """The left tail of the logarithm of a Gamma variable, long where its shape is small.
 
     A Gamma variable of shape 1/2 is half the square of a Normal one, `z`; of a smaller shape `a` it
-    is nearly a multiple of `z^(1/a)` where it is small. `v` is a Normal variable with the same
-    quantiles as `|z|`, but for a percent:
+    is nearly a multiple of `z^(1/a)` where it is small. `v` is a Normal variable with the quantiles
+    of `|z|`, but for a few percent:
 
-        |z| = Φ(v) h(v),        h(v) = sqrt(π/2) + log(1 + exp(1.5 (v - 1.06))) / 1.5
+        |z| = (s + v) / 2 exp(-r²/2),    s = sqrt(v² + 3),    r = (sqrt(v² + 1.62) - v) / 2
     """
 
     shape: Any
@@ -72,23 +73,35 @@ class LogGamma(NamedTuple):
 
 def _restore(light: Array, shape: Any, share: Any) -> Array:
     power = jnp.minimum(shape, 0.5)
-    log_z = log_ndtr(light) + jnp.log(sqrt(pi / 2) + jax.nn.softplus(1.5 * (light - 1.06)) / 1.5)
-    noise = (log_z - 0.5 * log(pi / 2) + gammaln(power + 1)) / power
-    return (1 - share) * light + share * noise
+    r = (jnp.sqrt(light**2 + 1.62) - light) / 2
+    log_z = jnp.arcsinh(light / sqrt(3)) + log(sqrt(3) / 2) - r**2 / 2
+    return (1 - share) * light + share * (log_z + _log_unit(power)) / power
+
+
+def _log_unit(power: Any) -> Array:
+    return gammaln(power + 1) - 0.5 * log(pi / 2)
 
 
 def _slope(light: Array, shape: Any, share: Any) -> Array:
     """`de / dv`."""
-    at = partial(_restore, shape=shape, share=share)
-    return jax.jvp(at, (light,), (jnp.ones_like(light),))[1]
+    root = jnp.sqrt(light**2 + 1.62)
+    slope = 1 / jnp.sqrt(light**2 + 3) + ((root - light) / 2) ** 2 / root
+    return 1 - share + share * slope / jnp.minimum(shape, 0.5)
 
 
 @jax.custom_jvp
 def _solve(noise: Array, shape: Array, share: Array) -> Array:
-    """`v` at `e`, by Newton's method from the left, where it cannot overshoot."""
-    power = jnp.minimum(shape, 0.5)
-    depth = -power * jnp.minimum(noise, 0.0)
-    start = jnp.where(share > 0.0, -jnp.sqrt(2 * depth / jnp.maximum(share, 1e-3)) - 1.0, noise)
+    """`v` at `e`, by Newton's method from the left, where it cannot overshoot.
+
+    It starts where the nearer of the two parts of the coordinate alone would be.
+    """
+    tiny, power = jnp.finfo(noise.dtype).eps, jnp.minimum(shape, 0.5)
+    depth = -jnp.minimum(noise, 0.0)
+    curved = jnp.sqrt(2 * power * depth / (share + tiny)) + 1.0
+    left = -jnp.minimum(depth / (1 - share + tiny), curved)
+    right = jnp.exp(power * noise - _log_unit(power)) - 0.87
+    right = jnp.maximum(jnp.where(share < 1.0, jnp.minimum(right, noise), right), 0.0)
+    start = jnp.where(noise < 0.0, left, right)
     start = jnp.broadcast_to(start, jnp.broadcast_shapes(*map(jnp.shape, (noise, shape, share))))
 
     def step(_, light: Array) -> Array:
@@ -98,12 +111,20 @@ def _solve(noise: Array, shape: Array, share: Array) -> Array:
     return jax.lax.fori_loop(0, NEWTON, step, start)
 
 
-@_solve.defjvp
+@partial(_solve.defjvp, symbolic_zeros=True)
 def _(primals, tangents):
-    _, shape, share = primals
-    light = _solve(*primals)
-    moved = jax.jvp(partial(_restore, light), primals[1:], tangents[1:])[1]
-    return light, (tangents[0] - moved) / _slope(light, shape, share)
+    light, change = _solve(*primals), tangents[0]
+    # Shapes are mostly constants, and derivatives with respect to them compile slowly.
+    moving = [i for i in (1, 2) if not isinstance(tangents[i], SymbolicZero)]
+    if moving:
+
+        def at(*values: Array) -> Array:
+            shape, share = (values[moving.index(i)] if i in moving else primals[i] for i in (1, 2))
+            return _restore(light, shape, share)
+
+        moved = jax.jvp(at, [primals[i] for i in moving], [tangents[i] for i in moving])[1]
+        change = -moved if isinstance(change, SymbolicZero) else change - moved
+    return light, change / _slope(light, *primals[1:])
 
 
 def _log1p_root(x: Array) -> Array:
