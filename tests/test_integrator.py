@@ -108,7 +108,7 @@ def test_precision_is_the_positions(x64):
 
 @jax.jit
 def acceptance(stages, step_size, key):
-    """Mean acceptance for a standard Gaussian of 200 dimensions, over trajectories of any length."""
+    """Mean acceptance for a standard Gaussian in 200 dimensions, for many lengths."""
 
     def logdensity(q):
         return -0.5 * q @ q

@@ -61,8 +61,8 @@ class Standardization(NamedTuple):
 
     `loc` and `scale` broadcast against the value; `noise` is univariate and may keep shape
     parameters (degrees of freedom, a concentration); `transform` acts on each element alone.
-    `tails` is for noise with heavy tails: a coordinate in which they are light (`maps/tails.py`), or
-    one over the degrees of freedom where they are a Student-t's.
+    `tails` is for noise with heavy tails: a coordinate in which they are light (`maps/tails.py`),
+    or one over the degrees of freedom where they are a Student-t's.
     """
 
     loc: Any
