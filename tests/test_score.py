@@ -11,7 +11,7 @@ import pytest
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError
-from autoreparam.learn.score import _informed, fit_score
+from autoreparam.learn.score import _informed, _out_of_necks, fit_score
 from autoreparam.program.target import Target
 
 
@@ -200,3 +200,28 @@ def test_a_model_without_candidates_is_sampled_as_it_is():
     tree = ar.sample(model, draws=200, warmup=100, progress=False)
     assert abs(float(tree["posterior"]["x"].mean()) - 3) < 0.5
     assert not tree["parameterization"].data_vars
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own scales", "one scale"])
+def test_elements_with_scales_of_their_own_stay_out_of_their_necks(shared):
+    spread = np.array([0.01] * 40 + [1.0, 2.0, 4.0])
+
+    def model():
+        with numpyro.plate("i", 43):
+            own = numpyro.sample("own", dist.Normal(0.0, spread))
+        one = numpyro.sample("one", dist.Normal(0.0, 2.0))
+        with numpyro.plate("i", 43):
+            numpyro.sample("x", dist.Normal(0.0, jnp.exp(one if shared else own)))
+
+    target = Target(ar.inspect(model))
+    centered = ar.Parameterization.centered(target.program)
+    rng = np.random.default_rng(0)
+    own, one = rng.normal(size=(500, 43)) * spread, 2 * rng.normal(size=(500, 1))
+    x = rng.normal(size=(500, 43)) * np.exp(one if shared else own)
+    rows = np.concatenate([own, one, x], axis=1)
+    found = _out_of_necks(target, rows, centered, centered)["x"]
+    necks = slice(40, 40 if shared else 43)
+    below = 1.645 * spread[necks]  # how far the lowest twentieth is from the median
+    np.testing.assert_allclose(found[necks], np.log(3) / below, rtol=0.2)
+    assert (found[: necks.start] == 1).all()
+    assert (found[necks.stop :] == 1).all()

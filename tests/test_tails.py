@@ -315,3 +315,56 @@ def test_a_tail_for_a_family_without_heavy_ones_is_refused(program):
     lam = ar.Parameterization.constant(program, 0.5, tail=1.0)
     with pytest.raises(ParameterizationError, match=r"'x'.*has a tail.*\(Normal\) no heavy ones"):
         lam.check(ar.inspect(light))
+
+
+# -- local scales -----------------------------------------------------------------------------
+
+
+def rates(y=None):
+    """Gamma rates of eight groups with constant parameters; Gamma again given their counts."""
+    with numpyro.plate("groups", 8):
+        g = numpyro.sample("g", dist.Gamma(0.5, 0.25))
+        numpyro.sample("y", dist.Poisson(g), obs=y)
+
+
+COUNTS = np.array([0, 0, 0, 1, 2, 0, 7, 0])
+
+
+@precisions
+@pytest.mark.parametrize("tail", [0.0, 0.4, 1.0])
+def test_gamma_sites_keep_their_density_in_every_coordinate(x64, tail):
+    with jax.enable_x64(x64):
+        target = Target(ar.inspect(rates, (COUNTS,)))
+        lam = ar.Parameterization.constant(target.program, 0.3, tail=tail)
+        values = {"g": jnp.array([1e-30, 1e-9, 1e-3, 0.1, 0.5, 2.0, 9.0, 40.0])}
+        position = jax.jit(target.from_sites)(values, lam)
+        back = target.to_sites(position, lam)["g"]
+        density, score = jax.jit(jax.value_and_grad(target.logdensity))(position, lam)
+        parts = target.log_joint(values) + target.log_determinant(position, lam)
+        moved, carried, gain = target.carry(position, score, lam, lam.replace(tail={"g": 0.7}))
+        there = lam.replace(tail={"g": 0.7})
+        wanted, slope = jax.value_and_grad(target.logdensity)(moved, there)
+    exact = {"rtol": 1e-9} if x64 else {"rtol": 2e-3, "atol": 2e-3}
+    np.testing.assert_allclose(back, values["g"], **(exact | {"atol": 0}))
+    np.testing.assert_allclose(density, parts, **exact)
+    np.testing.assert_allclose(density + gain, wanted, **exact)
+    np.testing.assert_allclose(carried, slope, **exact)
+
+
+def test_local_scales_are_sampled_exactly():
+    program = ar.inspect(rates, (COUNTS,))
+    assert program["g"].note.endswith("heavy tails")
+    tree = ar.sample(rates, (COUNTS,), draws=1500, warmup=500, seed=3, progress=False)
+    g = tree.posterior["g"].values.reshape(-1, 8)
+    exact = stats.gamma(0.5 + COUNTS, scale=1 / 1.25)
+    probability = exact.cdf(g)  # uniform, if the draws are the posterior's
+    np.testing.assert_allclose(probability.mean(axis=0), 0.5, atol=0.03)
+    np.testing.assert_allclose((probability < 0.05).mean(axis=0), 0.05, atol=0.02)
+    assert tree["parameterization"]["g_tail"].values.mean() > 0.3
+
+
+def test_one_gamma_number_with_constant_parameters_is_left_alone():
+    def model():
+        numpyro.sample("g", dist.Gamma(0.5, 0.5))
+
+    assert not ar.inspect(model).candidates
