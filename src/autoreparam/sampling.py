@@ -117,8 +117,9 @@ def resume(
 ) -> xarray.DataTree:
     """Finishes a run that was broken off, or extends a finished one to `draws` draws.
 
-    The draws are those an uninterrupted run would have given. The model and its data must be the
-    ones of the checkpoint.
+    What was broken off ends with the draws that an uninterrupted run would have given. An extended
+    run keeps its draws and its tuning, which a longer run would have chosen with more draws in
+    mind. The model and its data must be the ones of the checkpoint.
     """
     store = Store.open(checkpoint)
     if not store.chunks:
