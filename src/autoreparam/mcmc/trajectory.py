@@ -19,11 +19,11 @@ JITTERS = (0.25, 0.5, 0.75, 1.0)
 NODES = 33  # trajectory lengths over which correlations are averaged
 SMEAR = (0.8, 1.0, 1.25)  # frequencies are not quite constant where the posterior is not Gaussian
 MOST_STEPS = 1024
-FACTORS = (1.0, 0.9, 0.8, 0.7)
+FACTORS = (1.0, 0.9, 0.8, 0.7)  # by which steps may shrink
 
 
 class Length(NamedTuple):
-    """Of trajectories."""
+    """The length of trajectories, and the step size that goes with it."""
 
     steps: float  # in the mean, one gradient each
     jitter: float

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import xarray
 
 WORST_SHOWN = 4
-SETTINGS = ("parameterization", "kernel", "chains", "warmup", "draws", "thin", "seed", "num_steps",
-            "target_accept", "max_tree_depth")  # fmt: skip
+SETTINGS = ("parameterization", "kernel", "integrator", "chains", "warmup", "draws", "thin", "seed",
+            "num_steps", "target_accept", "max_tree_depth")  # fmt: skip
 
 
 @dataclass(frozen=True)
