@@ -30,12 +30,13 @@ from jax import Array
 
 from autoreparam.learn.elbo import Fit
 from autoreparam.program.blocks import in_blocks
-from autoreparam.program.move import BLOCK, MOST_SITES, move
+from autoreparam.program.move import BLOCK, MOST_SITES, held_out, move
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
-STEPS = 20
-RATE = 0.3
+STEPS = 5  # of a descent in each window, which goes on where the last one ended
+STEPS_ALONE = 20  # of the only descent
+RATE = 0.5
 RIDGE = 5.0  # divided by the number of draws: it vanishes as they grow
 MOST_DRAWS = 256  # spread over the window; more cost time and teach little
 FEWEST_DRAWS = 16
@@ -49,8 +50,8 @@ class ScoreFit:
     """A parameterization learned from draws, and how it compares on draws it was not fitted to."""
 
     parameterization: Parameterization
-    objective: float  # of the choice, on held-out draws
-    objectives: dict[str, float]  # of everything that competed
+    objective: float  # of the parameterization, on held-out draws
+    objectives: dict[str, float]  # of everything that competed; the choice may then be lowered
     chosen: str
     note: str
     inflation: dict[str, dict[str, float]]  # by "before" (as written) and "after", then by site
@@ -79,11 +80,13 @@ def fit_score(
     *,
     tied: bool = True,
     most: int | None = None,
+    steps: int = STEPS,
 ) -> ScoreFit:
     """The best on held-out draws of two estimates, the present λ, centered and non-centered.
 
-    Where there are heavy tails, how light they become is fitted with λ, and the fitted λ without
-    that competes too.
+    One estimate is by each element's own data; the other is a descent of `steps` from the best
+    that there is without it. Where there are heavy tails, how light they become is fitted with λ,
+    and the fitted λ without that competes too.
 
     `positions` and `scores`, of shape (n, dim), are in the coordinates of `lam`; `most` of them,
     evenly spread, are used.
@@ -99,8 +102,7 @@ def fit_score(
     weights = np.zeros(most, positions.dtype)
     weights[np.unique(take, return_index=True)[1]] = 1
     positions, scores = positions[take], scores[take]
-    # Whole stretches, not every fourth draw: neighbours in a chain are much alike.
-    held = np.arange(most) * 16 // most % 4 == 3
+    held = held_out(most)
     seen = positions[~held], scores[~held], weights[~held]
     unseen = positions[held], scores[held], weights[held]
     as_written = _with_tails(lam, 0.0)
@@ -110,30 +112,50 @@ def fit_score(
         "centered": as_written.map(np.ones_like),
         "noncentered": as_written.map(np.zeros_like),
     }
+    inflations: dict[str, np.ndarray] = {}
+    chosen = _best(target, unseen, lam, rivals, inflations)
     if _rows(target) <= MOST_ROWS and len(lam) <= MOST_SITES:
-        rivals["fitted"] = jax.device_get(_fit(target, *seen, lam, tied))
+        start = rivals[chosen or "kept"]
+        rivals["fitted"] = jax.device_get(_fit(target, *seen, lam, start, tied, steps))
         if lam.tail:
             rivals["tailless"] = _with_tails(rivals["fitted"], 0.0)
-    inflations = {name: inflation(target, *unseen, lam, rival) for name, rival in rivals.items()}
+        chosen = _best(target, unseen, lam, rivals, inflations)
     objectives = {name: float(found.sum()) for name, found in inflations.items()}
-    usable = {name: value for name, value in objectives.items() if np.isfinite(value)}
-    if not usable:
+    if chosen is None:
         return ScoreFit(lam, np.nan, objectives, "kept", "no objective was finite", {})
-    chosen = min(usable, key=lambda name: usable[name])
-    best = _out_of_necks(target, positions[weights > 0], lam, rivals[chosen])
+    best, after = rivals[chosen], inflations[chosen]
+    lowered = _out_of_necks(target, positions[weights > 0], lam, best)
+    if lowered != best:
+        best, after = lowered, inflation(target, *unseen, lam, lowered)
     by_site = {
-        when: _largest(target, inflations[which], lam.sites)
-        for when, which in (("before", "centered"), ("after", chosen))
+        when: _largest(target, found, lam.sites)
+        for when, found in (("before", inflations["centered"]), ("after", after))
     }
-    return ScoreFit(best, usable[chosen], objectives, chosen, "", by_site)
+    return ScoreFit(best, float(after.sum()), objectives, chosen, "", by_site)
+
+
+def _best(
+    target: Target,
+    unseen: tuple[np.ndarray, np.ndarray, np.ndarray],
+    lam: Parameterization,
+    rivals: dict[str, Parameterization],
+    inflations: dict[str, np.ndarray],
+) -> str | None:
+    """The rival with the lowest objective, if one is finite; the new ones' inflations are added."""
+    for name, rival in rivals.items():
+        if name not in inflations:
+            inflations[name] = inflation(target, *unseen, lam, rival)
+    objectives = {name: found.sum() for name, found in inflations.items()}
+    usable = [name for name, value in objectives.items() if np.isfinite(value)]
+    return min(usable, key=objectives.__getitem__, default=None)
 
 
 def _affordable(target: Target) -> int:
     """How many draws to learn from: fewer where each costs more."""
     if _rows(target) > MOST_ROWS:
         return MOST_DRAWS // 4
-    steps = any(site.loop or site.coupled for site in target.program.candidates)
-    return int(np.clip(1_000_000 // target.size, MOST_DRAWS // 4, MOST_DRAWS // (1 + steps)))
+    costly = any(site.loop or site.coupled or site.heavy for site in target.program.candidates)
+    return int(np.clip(1_000_000 // target.size, MOST_DRAWS // 4, MOST_DRAWS // (1 + costly)))
 
 
 def _rows(target: Target) -> int:
@@ -167,7 +189,9 @@ def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameteriz
     score = jax.jit(jax.vmap(jax.grad(Target.logdensity, argnums=1), in_axes=(None, 0, None)))
     scores = score(target, positions, start)
     most = min(len(positions), 4 * MOST_DRAWS**2 // max(target.size, MOST_DRAWS // 4))
-    found = fit_score(target, np.asarray(positions), np.asarray(scores), start, most=most)
+    found = fit_score(
+        target, np.asarray(positions), np.asarray(scores), start, most=most, steps=STEPS_ALONE
+    )
     return Fit(
         parameterization=found.parameterization,
         elbo=None,
@@ -266,15 +290,15 @@ def _unlikely(logits: Array) -> Array:
     return jnp.sum((logits - mean) ** 2) + mean**2
 
 
-@partial(jax.jit, static_argnames="tied")
-def _fit(target, positions, scores, weights, lam, tied) -> Parameterization:
-    """Adam on the logits of λ, starting from `lam`."""
+@partial(jax.jit, static_argnames=("tied", "steps"))
+def _fit(target, positions, scores, weights, lam, start, tied, steps) -> Parameterization:
+    """Adam on the logits of λ, from those of `start`; draws are in the coordinates of `lam`."""
     ridge = RIDGE / jnp.sum(weights)
     carry = jax.vmap(target.carry, (0, 0, None, None))
 
     def free(lam: Parameterization) -> dict[str, Any]:
-        start = {name: (lam[name], lam.scale[name], *_tail(lam, name)) for name in lam.sites}
-        return jax.tree.map(lambda x: jnp.clip(jax.scipy.special.logit(x), -EDGE, EDGE), start)
+        parts = {name: (lam[name], lam.scale[name], *_tail(lam, name)) for name in lam.sites}
+        return jax.tree.map(lambda x: jnp.clip(jax.scipy.special.logit(x), -EDGE, EDGE), parts)
 
     def bound(logits: dict[str, Any]) -> Parameterization:
         loc = {name: jax.nn.sigmoid(parts[0]) for name, parts in logits.items()}
@@ -288,7 +312,7 @@ def _fit(target, positions, scores, weights, lam, tied) -> Parameterization:
         return jnp.sum(_log_product(moved, carried, weights)) + ridge * penalty
 
     # The step shrinks to nothing, so that the last iterate can be taken as it is.
-    optimizer = optax.adam(optax.cosine_decay_schedule(RATE, STEPS))
+    optimizer = optax.adam(optax.cosine_decay_schedule(RATE, steps))
 
     def step(_, carried):
         logits, state = carried
@@ -296,6 +320,6 @@ def _fit(target, positions, scores, weights, lam, tied) -> Parameterization:
         update, state = optimizer.update(slope, state)
         return optax.apply_updates(logits, update), state
 
-    start = free(lam)
-    logits, _ = jax.lax.fori_loop(0, STEPS, step, (start, optimizer.init(start)))
+    first = free(start)
+    logits, _ = jax.lax.fori_loop(0, steps, step, (first, optimizer.init(first)))
     return bound(logits)

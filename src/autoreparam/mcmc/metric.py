@@ -18,6 +18,8 @@ import numpy as np
 from blackjax.mcmc import metrics
 from jax import Array
 
+from autoreparam.program.move import held_out
+
 MOST_DIRECTIONS = 64
 MOST_NUMBERS = (
     400_000  # of `U`; beyond it a product with `U` costs more than most models' gradients
@@ -142,7 +144,7 @@ def fit_metric(position: np.ndarray, score: np.ndarray) -> Metric:
     x, s = diagonal.whiten(*_few(position, score))
     if not (np.isfinite(x).all() and np.isfinite(s).all()):
         return diagonal
-    held = np.arange(len(x)) * 16 // len(x) % 4 == 3
+    held = held_out(len(x))
     with suppress(np.linalg.LinAlgError):
         trial = _stretched(diagonal, x[~held], s[~held])
         before, after = (_divergence(m, x[held], s[held]) for m in (None, trial))

@@ -15,6 +15,8 @@ from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import gammaln
 
 SERIES = 0.01  # below it derivatives of the roots are lost to rounding
+LOG1P = tuple((-1) ** n / (n + 1) for n in range(7))  # of log1p(x) / x
+EXPM1 = tuple(1 / factorial(n + 1) for n in range(6))  # of expm1(x) / x
 NEWTON = 10  # steps
 
 
@@ -131,7 +133,7 @@ def _log1p_root(x: Array) -> Array:
     """`sqrt(log1p(x) / x)` for `x >= 0`."""
     near = x < SERIES
     low, high = jnp.where(near, x, 0.0), jnp.where(near, 1.0, x)
-    series = _polynomial([(-1) ** n / (n + 1) for n in range(7)], low)
+    series = _polynomial(LOG1P, low)
     # A ratio of roots: the derivative of a ratio has the square of what it is divided by.
     return jnp.where(near, jnp.sqrt(series), jnp.sqrt(jnp.log1p(high)) / jnp.sqrt(high))
 
@@ -140,13 +142,21 @@ def _expm1_root(x: Array) -> Array:
     """`sqrt(expm1(x) / x)` for `x >= 0`."""
     near = x < SERIES
     low, high = jnp.where(near, x, 0.0), jnp.where(near, 1.0, x)
-    series = _polynomial([1 / factorial(n + 1) for n in range(6)], low)
+    series = _polynomial(EXPM1, low)
     return jnp.where(near, jnp.sqrt(series), jnp.sqrt(jnp.expm1(high)) / jnp.sqrt(high))
 
 
-def _polynomial(coefficients: list[float], x: Array) -> Array:
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
     """The sum of `coefficients[n] * x**n`."""
     total = jnp.zeros_like(x)
     for coefficient in reversed(coefficients):
         total = coefficient + x * total
     return total
+
+
+@_polynomial.defjvp
+def _(coefficients, primals, tangents):
+    # A polynomial again: to differentiate its steps takes many more products, more so twice.
+    slope = tuple(n * coefficient for n, coefficient in enumerate(coefficients))[1:]
+    return _polynomial(coefficients, *primals), _polynomial(slope, *primals) * tangents[0]
