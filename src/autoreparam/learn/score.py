@@ -34,8 +34,8 @@ from autoreparam.program.move import BLOCK, MOST_SITES, held_out, move
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
-STEPS = 5  # of a descent in each window, which goes on where the last one ended
-STEPS_ALONE = 20  # of the only descent
+STEPS = 10  # of the descent in a window, which goes on where the last one ended
+STEPS_ALONE = 20  # where there is only one
 RATE = 0.5
 RIDGE = 5.0  # divided by the number of draws: it vanishes as they grow
 MOST_DRAWS = 256  # spread over the window; more cost time and teach little
@@ -80,7 +80,7 @@ def fit_score(
     *,
     tied: bool = True,
     most: int | None = None,
-    steps: int = STEPS,
+    steps: int | None = None,
 ) -> ScoreFit:
     """The best on held-out draws of two estimates, the present λ, centered and non-centered.
 
@@ -92,6 +92,7 @@ def fit_score(
     evenly spread, are used.
     """
     most = most or _affordable(target)
+    steps = steps or STEPS // (1 + _in_turn(target))
     finite = np.isfinite(positions).all(axis=1) & np.isfinite(scores).all(axis=1)
     positions, scores = positions[finite], scores[finite]
     if len(lam) == 0 or len(positions) < FEWEST_DRAWS:
@@ -154,8 +155,13 @@ def _affordable(target: Target) -> int:
     """How many draws to learn from: fewer where each costs more."""
     if _rows(target) > MOST_ROWS:
         return MOST_DRAWS // 4
-    costly = any(site.loop or site.coupled or site.heavy for site in target.program.candidates)
-    return int(np.clip(1_000_000 // target.size, MOST_DRAWS // 4, MOST_DRAWS // (1 + costly)))
+    most = MOST_DRAWS // (1 + _in_turn(target))
+    return int(np.clip(1_000_000 // target.size, MOST_DRAWS // 4, most))
+
+
+def _in_turn(target: Target) -> bool:
+    """Whether elements are computed one after another, which takes longer."""
+    return any(site.loop or site.coupled for site in target.program.candidates)
 
 
 def _rows(target: Target) -> int:

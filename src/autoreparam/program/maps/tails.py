@@ -14,16 +14,16 @@ from jax import Array
 from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import gammaln
 
-SERIES = 0.01  # below it derivatives of the roots are lost to rounding
-LOG1P = tuple((-1) ** n / (n + 1) for n in range(7))  # of log1p(x) / x
-EXPM1 = tuple(1 / factorial(n + 1) for n in range(6))  # of expm1(x) / x
+SERIES = 0.5  # up to which a series is exact, and derivatives without it are not
+BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)  # even ones, from 2
+COEFFICIENTS = (0.0, *(b / (2 * n * factorial(2 * n)) for n, b in enumerate(BERNOULLI, start=1)))
 NEWTON = 10  # steps
 
 
 class Student(NamedTuple):
     """Tails of a Student-t of ν degrees of freedom; `weight` is 1/ν.
 
-        e = v sqrt(expm1(q v²) / (q v²))        v = e sqrt(log1p(q e²) / (q e²))
+        q v² = log1p(q e²)
 
     At `q = 1/ν` the tail of `v` falls like `exp(-v²/2)`, and its body is Normal too but for a
     percent; at `q = 0` there is `v = e`. In between tails are Normal but wider. All of it is sound
@@ -34,16 +34,19 @@ class Student(NamedTuple):
 
     def lighten(self, noise: Array, share: Any) -> Array:
         """`v` at `e`."""
-        return noise * _log1p_root(share * self.weight * noise**2)
+        y = jnp.log1p(share * self.weight * noise**2)
+        return noise * jnp.exp(-_log_ratio(y) / 2)
 
     def restore(self, light: Array, share: Any) -> Array:
         """`e` at `v`."""
-        return light * _expm1_root(share * self.weight * light**2)
+        y = share * self.weight * light**2
+        return light * jnp.exp(_log_ratio(y) / 2)
 
     def log_slope(self, noise: Array, share: Any, light: Array | None = None) -> Array:
-        """`log |dv / de|` at `e`."""
-        x = share * self.weight * noise**2
-        return -jnp.log(_log1p_root(x)) - jnp.log1p(x)
+        """`log |dv / de|` at `e`, or at `v`."""
+        q = share * self.weight
+        y = jnp.log1p(q * noise**2) if light is None else q * light**2
+        return _log_ratio(y) / 2 - y
 
 
 class LogGamma(NamedTuple):
@@ -129,21 +132,12 @@ def _(primals, tangents):
     return light, change / _slope(light, *primals[1:])
 
 
-def _log1p_root(x: Array) -> Array:
-    """`sqrt(log1p(x) / x)` for `x >= 0`."""
-    near = x < SERIES
-    low, high = jnp.where(near, x, 0.0), jnp.where(near, 1.0, x)
-    series = _polynomial(LOG1P, low)
-    # A ratio of roots: the derivative of a ratio has the square of what it is divided by.
-    return jnp.where(near, jnp.sqrt(series), jnp.sqrt(jnp.log1p(high)) / jnp.sqrt(high))
-
-
-def _expm1_root(x: Array) -> Array:
-    """`sqrt(expm1(x) / x)` for `x >= 0`."""
-    near = x < SERIES
-    low, high = jnp.where(near, x, 0.0), jnp.where(near, 1.0, x)
-    series = _polynomial(EXPM1, low)
-    return jnp.where(near, jnp.sqrt(series), jnp.sqrt(jnp.expm1(high)) / jnp.sqrt(high))
+def _log_ratio(y: Array) -> Array:
+    """`log(expm1(y) / y)` for `y >= 0`."""
+    near = y < SERIES
+    low, high = jnp.where(near, y, 0.0), jnp.where(near, 1.0, y)
+    series = low / 2 + _polynomial(COEFFICIENTS, low**2)
+    return jnp.where(near, series, high + jnp.log(-jnp.expm1(-high) / high))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
