@@ -155,7 +155,8 @@ def _affordable(target: Target) -> int:
     """How many draws to learn from: fewer where each costs more."""
     if _rows(target) > MOST_ROWS:
         return MOST_DRAWS // 4
-    most = MOST_DRAWS // (1 + _in_turn(target))
+    heavy = any(site.heavy for site in target.program.candidates)
+    most = MOST_DRAWS // (1 + (heavy or _in_turn(target)))
     return int(np.clip(1_000_000 // target.size, MOST_DRAWS // 4, most))
 
 

@@ -34,19 +34,24 @@ class Student(NamedTuple):
 
     def lighten(self, noise: Array, share: Any) -> Array:
         """`v` at `e`."""
-        y = jnp.log1p(share * self.weight * noise**2)
-        return noise * jnp.exp(-_log_ratio(y) / 2)
+        x = share * self.weight * noise**2
+        return noise / _root(x, jnp.log1p(x))
 
     def restore(self, light: Array, share: Any) -> Array:
         """`e` at `v`."""
         y = share * self.weight * light**2
-        return light * jnp.exp(_log_ratio(y) / 2)
+        return light * _root(jnp.expm1(y), y)
 
     def log_slope(self, noise: Array, share: Any, light: Array | None = None) -> Array:
         """`log |dv / de|` at `e`, or at `v`."""
         q = share * self.weight
-        y = jnp.log1p(q * noise**2) if light is None else q * light**2
-        return _log_ratio(y) / 2 - y
+        if light is None:
+            x = q * noise**2
+            y = jnp.log1p(x)
+        else:
+            y = q * light**2
+            x = jnp.expm1(y)
+        return _log_ratio(x, y) / 2 - y
 
 
 class LogGamma(NamedTuple):
@@ -132,12 +137,24 @@ def _(primals, tangents):
     return light, change / _slope(light, *primals[1:])
 
 
-def _log_ratio(y: Array) -> Array:
-    """`log(expm1(y) / y)` for `y >= 0`."""
+def _root(x: Array, y: Array) -> Array:
+    """`sqrt(x / y)` of `x = expm1(y)`, for `y >= 0`."""
+    near, series, ratio = _near_and_far(x, y)
+    return jnp.where(near, jnp.exp(series / 2), jnp.sqrt(ratio))
+
+
+def _log_ratio(x: Array, y: Array) -> Array:
+    """`log(x / y)` of `x = expm1(y)`, for `y >= 0`."""
+    near, series, ratio = _near_and_far(x, y)
+    return jnp.where(near, series, jnp.log(ratio))
+
+
+def _near_and_far(x: Array, y: Array) -> tuple[Array, Array, Array]:
+    """Where `y` is small; `log(x / y)` there; and `x / y` elsewhere."""
     near = y < SERIES
-    low, high = jnp.where(near, y, 0.0), jnp.where(near, 1.0, y)
+    low = jnp.where(near, y, 0.0)
     series = low / 2 + _polynomial(COEFFICIENTS, low**2)
-    return jnp.where(near, series, high + jnp.log(-jnp.expm1(-high) / high))
+    return near, series, jnp.where(near, 1.0, x) / jnp.where(near, 1.0, y)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
