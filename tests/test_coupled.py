@@ -14,7 +14,9 @@ from numpyro.infer.util import log_density
 from test_same_posterior import assert_moments, nuts
 
 import autoreparam as ar
+from autoreparam.program.move import _carry
 from autoreparam.program.target import Target
+from autoreparam.session import _map_back
 
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 ROWS = {row.name: row for row in COUPLED}
@@ -214,3 +216,21 @@ def test_a_long_random_walk_costs_what_its_length_says():
     compiled = density.lower(target, jnp.zeros(target.size), lam).compile()
     assert np.isfinite(compiled(target, jnp.zeros(target.size), lam)[0])
     assert compiled.cost_analysis()["bytes accessed"] < 10_000 * 1_000
+
+
+def test_a_matrix_is_factorized_once_a_draw():
+    """Two batches at once can wait for each other forever: jaxlib 0.10 on two cores."""
+
+    def model():
+        log_scale = numpyro.sample("log_scale", dist.Normal(0.0, 1.0))
+        covariance = jnp.exp(log_scale) * (jnp.eye(40) + 0.5)
+        numpyro.sample("x", dist.MultivariateNormal(jnp.zeros(40), covariance))
+
+    program = ar.inspect(model)
+    target, lam = Target(program), ar.Parameterization.constant(program, 0.5)
+    rows = np.zeros((4, target.size), program.dtype)
+    programs = (
+        _map_back.lower(target, rows, lam),
+        _carry.lower(target, rows, rows, lam, lam.map(np.zeros_like)),
+    )
+    assert [one.compile().as_text().count("potrf_ffi") for one in programs] == [1, 1]

@@ -325,10 +325,7 @@ def _numpy(lam: Parameterization) -> Parameterization:
 
 @jax.jit
 def _map_back(target: Target, positions: Any, lam: Parameterization):
-    def one(position):
-        return target.to_sites(position, lam), target.log_determinant(position, lam)
-
-    return jax.vmap(one)(positions)
+    return jax.vmap(target.map_back, (0, None))(positions, lam)
 
 
 @jax.jit

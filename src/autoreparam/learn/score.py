@@ -30,7 +30,7 @@ from jax import Array
 
 from autoreparam.learn.elbo import Fit
 from autoreparam.program.blocks import in_blocks
-from autoreparam.program.move import BLOCK, MOST_SITES, held_out, move
+from autoreparam.program.move import MOST_SITES, block, held_out, large_matrices, move
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
@@ -40,7 +40,6 @@ RATE = 0.5
 RIDGE = 5.0  # divided by the number of draws: it vanishes as they grow
 MOST_DRAWS = 256  # spread over the window; more cost time and teach little
 FEWEST_DRAWS = 16
-MOST_ROWS = 30  # of a matrix that each step of a descent would factorize
 NECK = log(3.0)  # by which the width of an element may shrink in working coordinates
 EDGE = 2.2  # of the logits to start from, λ between 0.1 and 0.9: further out the objective is flat
 
@@ -115,7 +114,7 @@ def fit_score(
     }
     inflations: dict[str, np.ndarray] = {}
     chosen = _best(target, unseen, lam, rivals, inflations)
-    if _rows(target) <= MOST_ROWS and len(lam) <= MOST_SITES:
+    if len(lam) <= MOST_SITES and not large_matrices(target):
         start = rivals[chosen or "kept"]
         rivals["fitted"] = jax.device_get(_fit(target, *seen, lam, start, tied, steps))
         if lam.tail:
@@ -153,7 +152,7 @@ def _best(
 
 def _affordable(target: Target) -> int:
     """How many draws to learn from: fewer where each costs more."""
-    if _rows(target) > MOST_ROWS:
+    if large_matrices(target):
         return MOST_DRAWS // 4
     heavy = any(site.heavy for site in target.program.candidates)
     most = MOST_DRAWS // (1 + (heavy or _in_turn(target)))
@@ -163,10 +162,6 @@ def _affordable(target: Target) -> int:
 def _in_turn(target: Target) -> bool:
     """Whether elements are computed one after another, which takes longer."""
     return any(site.loop or site.coupled for site in target.program.candidates)
-
-
-def _rows(target: Target) -> int:
-    return max((site.side for site in target.program.candidates), default=1)
 
 
 def _largest(target: Target, inflations: np.ndarray, sites: Iterable[str]) -> dict[str, float]:
@@ -274,7 +269,7 @@ def _out_of_necks(target, positions, lam, found) -> Parameterization:
     ]
     if not local:
         return found
-    log_scales = in_blocks(lambda _, rows: _log_scales(target, rows, lam), BLOCK, positions)
+    log_scales = in_blocks(lambda _, rows: _log_scales(target, rows, lam), block(target), positions)
     loc, scale = {}, {}
     for name in local:
         own = log_scales[name].reshape(len(positions), -1)

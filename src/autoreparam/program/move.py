@@ -12,6 +12,8 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
 BLOCK = 64  # draws a call
+SMALL_BLOCK = 16  # where each takes long
+MOST_ROWS = 30  # of a matrix that is factorized quickly
 MOST_SITES = 20  # with a λ, for which that compiles in seconds
 
 
@@ -31,7 +33,17 @@ def move(
     def carry(_: int, positions: np.ndarray, scores: np.ndarray) -> Any:
         return _carry(target, positions, scores, lam, new)
 
-    return in_blocks(carry, BLOCK, positions, scores)
+    return in_blocks(carry, block(target), positions, scores)
+
+
+def block(target: Target) -> int:
+    """How many draws a call takes; the last block is filled up, so fewer where each takes long."""
+    return SMALL_BLOCK if large_matrices(target) else BLOCK
+
+
+def large_matrices(target: Target) -> bool:
+    """Whether a draw's locations and scales take large matrices to be factorized."""
+    return any(site.side > MOST_ROWS for site in target.program.candidates)
 
 
 @jax.jit

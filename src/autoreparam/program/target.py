@@ -56,9 +56,7 @@ class Target:
 
     def log_determinant(self, position: Array, lam: Parameterization) -> Array:
         """`log |dz / d working|`: what `logdensity` adds to the model's own log joint."""
-        visit = _AtWorking(self.program, self.unflatten(position), lam)
-        visit.run()
-        return sum(map(jnp.sum, visit.log_dets.values()), jnp.zeros((), position.dtype))
+        return self.map_back(position, lam)[1]
 
     def observed(self) -> dict[str, Array]:
         """The values of the observed sites."""
@@ -81,9 +79,14 @@ class Target:
 
     def to_sites(self, position: Array, lam: Parameterization) -> dict[str, Array]:
         """Every latent and deterministic under its own name, in the model's own space."""
+        return self.map_back(position, lam)[0]
+
+    def map_back(self, position: Array, lam: Parameterization) -> tuple[dict[str, Array], Array]:
+        """What `to_sites` and `log_determinant` give, from one visit to the model."""
         visit = _AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
-        return visit.values
+        log_dets = map(jnp.sum, visit.log_dets.values())
+        return visit.values, sum(log_dets, jnp.zeros((), position.dtype))
 
     def from_sites(self, values: Mapping[str, Any], lam: Parameterization) -> Array:
         """The working position of the latents' values; other names are ignored."""
