@@ -34,7 +34,8 @@ from autoreparam.program.move import MOST_SITES, block, held_out, large_matrices
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
-STEPS = 10  # of the descent in a window, which goes on where the last one ended
+STEPS = 8  # of the descent in a window, which goes on where the last one ended
+STEPS_IN_TURN = 5  # where elements are computed one after another
 STEPS_ALONE = 20  # where there is only one
 RATE = 0.5
 RIDGE = 5.0  # divided by the number of draws: it vanishes as they grow
@@ -91,7 +92,7 @@ def fit_score(
     evenly spread, are used.
     """
     most = most or _affordable(target)
-    steps = steps or STEPS // (1 + _in_turn(target))
+    steps = steps or (STEPS_IN_TURN if _in_turn(target) else STEPS)
     finite = np.isfinite(positions).all(axis=1) & np.isfinite(scores).all(axis=1)
     positions, scores = positions[finite], scores[finite]
     if len(lam) == 0 or len(positions) < FEWEST_DRAWS:
@@ -115,7 +116,7 @@ def fit_score(
     inflations: dict[str, np.ndarray] = {}
     chosen = _best(target, unseen, lam, rivals, inflations)
     if len(lam) <= MOST_SITES and not large_matrices(target):
-        start = rivals[chosen or "kept"]
+        start = rivals[chosen or "kept"].replace(tail=lam.tail)
         rivals["fitted"] = jax.device_get(_fit(target, *seen, lam, start, tied, steps))
         if lam.tail:
             rivals["tailless"] = _with_tails(rivals["fitted"], 0.0)
@@ -154,8 +155,7 @@ def _affordable(target: Target) -> int:
     """How many draws to learn from: fewer where each costs more."""
     if large_matrices(target):
         return MOST_DRAWS // 4
-    heavy = any(site.heavy for site in target.program.candidates)
-    most = MOST_DRAWS // (1 + (heavy or _in_turn(target)))
+    most = MOST_DRAWS // (1 + _in_turn(target))
     return int(np.clip(1_000_000 // target.size, MOST_DRAWS // 4, most))
 
 
