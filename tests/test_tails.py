@@ -14,7 +14,7 @@ from scipy import stats
 
 import autoreparam as ar
 from autoreparam.errors import ParameterizationError
-from autoreparam.learn.score import STEPS_ALONE, fit_score, inflation
+from autoreparam.learn.score import fit_score, inflation
 from autoreparam.program.maps.tails import LogGamma, Student
 from autoreparam.program.target import Target
 
@@ -257,7 +257,7 @@ def test_the_objective_asks_for_light_tails_where_the_posterior_has_heavy_ones()
 
 @pytest.mark.slow
 def test_tails_are_learned_with_lam():
-    fit = fit_score(*prior_draws(), steps=STEPS_ALONE)
+    fit = fit_score(*prior_draws())
     assert fit.chosen == "fitted"
     assert fit.parameterization.tail["x"].min() > 0.5
     assert fit.objectives["fitted"] < fit.objectives["tailless"] - 1

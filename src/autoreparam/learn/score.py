@@ -35,7 +35,7 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
 STEPS = 8  # of the descent in a window, which goes on where the last one ended
-STEPS_IN_TURN = 5  # where elements are computed one after another
+STEPS_IN_TURN = 5  # where elements depend on each other
 STEPS_ALONE = 20  # where there is only one
 RATE = 0.5
 RIDGE = 5.0  # divided by the number of draws: it vanishes as they grow
@@ -160,7 +160,7 @@ def _affordable(target: Target) -> int:
 
 
 def _in_turn(target: Target) -> bool:
-    """Whether elements are computed one after another, which takes longer."""
+    """Whether elements of a site depend on each other, which takes longer to compute."""
     return any(site.loop or site.coupled for site in target.program.candidates)
 
 
