@@ -23,7 +23,7 @@ from autoreparam.mcmc import chains as module
 from autoreparam.mcmc.chains import Chains, run_chunk
 from autoreparam.mcmc.hmc import Kernel, tuning_like
 from autoreparam.mcmc.interleaved import stack_slots
-from autoreparam.mcmc.step_size import FIXED, begin
+from autoreparam.mcmc.step_size import begin
 from autoreparam.program.target import Target
 
 name, way, step = sys.argv[1], sys.argv[2], float(sys.argv[3])
@@ -34,7 +34,7 @@ kernel, keys = Kernel("nuts", 7), jax.random.split(jax.random.key(0), 4)
 slots = stack_slots([lam], [tuning_like(target, step_size=step)])
 positions = np.zeros((4, target.size), target.program.dtype)
 states = jax.device_get(jax.vmap(lambda p: kernel.init(target, p, lam))(positions))
-adaptation = begin(np.full((4, 2), step, target.program.dtype), FIXED, 0.8)
+adaptation = begin(np.full((4, 2), step, target.program.dtype), False, 0.8)
 chains = Chains(kernel, target, keys)
 if way == "devices":
     mesh = Mesh(np.array(jax.devices()), ("chain",))

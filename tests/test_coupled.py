@@ -16,7 +16,7 @@ from test_same_posterior import assert_moments, nuts
 import autoreparam as ar
 from autoreparam.program.move import _carry
 from autoreparam.program.target import Target
-from autoreparam.session import _map_back
+from autoreparam.run.mapping import map_back
 
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 ROWS = {row.name: row for row in COUPLED}
@@ -230,7 +230,7 @@ def test_a_matrix_is_factorized_once_a_draw():
     target, lam = Target(program), ar.Parameterization.constant(program, 0.5)
     rows = np.zeros((4, target.size), program.dtype)
     programs = (
-        _map_back.lower(target, rows, lam),
+        map_back.lower(target, rows, lam),
         _carry.lower(target, rows, rows, lam, lam.map(np.zeros_like)),
     )
     assert [one.compile().as_text().count("potrf_ffi") for one in programs] == [1, 1]

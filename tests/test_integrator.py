@@ -10,7 +10,8 @@ from blackjax.mcmc.integrators import IntegratorState, velocity_verlet
 
 import autoreparam as ar
 from autoreparam.mcmc.integrator import FIRST_KICK, LEAPFROG, TWO_STAGES, integrator, turn
-from autoreparam.mcmc.step_size import LONGEST, accepted, for_gaussian, settled
+from autoreparam.mcmc.settings import DEFAULTS
+from autoreparam.mcmc.step_size import accepted, for_gaussian, settled
 from autoreparam.mcmc.trajectory import best_length
 
 MASS = np.array([0.5, 1.0, 3.0])
@@ -144,7 +145,7 @@ def test_steps_in_two_stages_settle_on_the_careful_side():
     for rate in (0.6, 0.8, 0.95):
         leapfrog, two = (settled(tried, np.full_like(tried, rate), 0.5, 0.8, n) for n in (1, 2))
         assert two <= leapfrog * (1 + 1e-9)
-    assert settled(tried, np.full_like(tried, 0.999), 0.9, 0.8, 2) <= LONGEST
+    assert settled(tried, np.full_like(tried, 0.999), 0.9, 0.8, 2) <= DEFAULTS.longest_two_stage
 
 
 def test_steps_shrink_so_that_a_whole_number_of_them_fits():

@@ -20,7 +20,7 @@ from autoreparam.mcmc.chains import Chains
 from autoreparam.mcmc.hmc import Kernel, tuning_like
 from autoreparam.mcmc.interleaved import draw, stack_slots
 from autoreparam.mcmc.metric import diagonal_metric
-from autoreparam.mcmc.step_size import FIXED, begin
+from autoreparam.mcmc.step_size import begin
 from autoreparam.program.target import Target
 
 # What holds for one kernel is not likely to fail for the other; a long run shows both.
@@ -143,7 +143,7 @@ def test_chains_together_equal_chains_one_by_one(kernel):
     keys = jax.random.split(jax.random.key(0), 4)
     positions = 0.1 * jax.random.normal(jax.random.key(1), (4, target.size))
     states = jax.vmap(lambda p: Kernel(kernel).init(target, p, lam))(positions)
-    adaptation = begin(np.full((4, 2), 0.3), FIXED, 0.8)
+    adaptation = begin(np.full((4, 2), 0.3), False, 0.8)
     slots = stack_slots([lam], [tuning])
 
     def run(which):
@@ -212,7 +212,7 @@ def test_a_bad_keyword_is_refused_in_words(keywords, message):
     "keywords", [{"var_names": ["nu"]}, {"coords": {"group": [1]}}, {"dims": {"nu": ["a"]}}]
 )
 def test_labels_that_do_not_fit_are_refused_before_anything_is_drawn(keywords, monkeypatch):
-    monkeypatch.setattr("autoreparam.session.Session.go", lambda *_: pytest.fail("it sampled"))
+    monkeypatch.setattr("autoreparam.run.session.Session.go", lambda *_: pytest.fail("it sampled"))
     with pytest.raises(AutoreparamError, match=r"var_names|coords|dims"):
         ar.sample(groups, (Y,), kernel="hmc", progress=False, **keywords)
 
@@ -227,7 +227,7 @@ def test_a_fit_that_has_not_converged_is_warned_about(monkeypatch):
     def impatient(*args, **keywords):
         return replace(fit_elbo(*args, **keywords), converged=False)
 
-    monkeypatch.setattr("autoreparam.sampling.fit_elbo", impatient)
+    monkeypatch.setattr("autoreparam.run.begin.fit_elbo", impatient)
     with pytest.warns(SamplingWarning, match="fit of the parameterization did not converge"):
         ar.sample(groups, (Y,), parameterization="vip", draws=5, warmup=0, progress=False)
 
@@ -275,29 +275,6 @@ def test_the_log_likelihood_is_there_on_request():
     expected = dist.Normal(tree["posterior"]["theta"].values, 1.0).log_prob(Y)
     assert found.dims == ("chain", "draw", "group")
     np.testing.assert_allclose(found.values, expected, rtol=1e-8)
-
-
-def test_the_papers_own_tuning_reaches_its_acceptance():
-    from autoreparam.mcmc.engine import Engine
-    from autoreparam.mcmc.step_size import SIGN
-    from autoreparam.mcmc.tuner import Tuner
-    from autoreparam.mcmc.warmup import Step
-
-    target = Target(ar.inspect(groups, (Y,)))
-    lam = ar.Parameterization.noncentered(target.program)
-    keys = jax.random.split(jax.random.key(0), 20)
-    states = jax.device_get(jax.vmap(lambda k: Kernel("hmc").init(
-        target, jax.random.normal(k, (target.size,)), lam))(keys))  # fmt: skip
-    steps = [Step("warmup", 25, i == 19, True) for i in range(20)]
-    steps += [Step("sampling", 25, False, False)] * 20
-    tuner = Tuner(target, [lam], [tuning_like(target)], 0.75, SIGN, num_steps=4, metric="fixed")
-    engine = Engine(Chains(Kernel("hmc"), target, keys), steps, tuner, states)
-    accepted = []
-    while not engine.finished:
-        phase, trail = engine.plan[0].phase, engine.advance()
-        accepted += [trail.info.acceptance_rate[..., 0]] if phase == "sampling" else []
-    # The rule balances acceptances above and below 0.75.
-    assert 0.4 < np.mean(np.concatenate(accepted) > 0.75) < 0.65
 
 
 def test_a_session_can_reuse_programs_compiled_by_another(tmp_path):

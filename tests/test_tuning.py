@@ -10,12 +10,14 @@ import pytest
 import autoreparam as ar
 from autoreparam.mcmc.hmc import Kernel, tuning_like
 from autoreparam.mcmc.metric import Metric, diagonal_metric, fit_metric, most_directions, spread
+from autoreparam.mcmc.retune import without_outliers
+from autoreparam.mcmc.settings import SamplerSettings
 from autoreparam.mcmc.step_size import settled
 from autoreparam.mcmc.trajectory import best_length
-from autoreparam.mcmc.tuner import without_outliers
 from autoreparam.mcmc.warmup import plan
 from autoreparam.program.move import _carry, move
 from autoreparam.program.target import Target
+from autoreparam.run.settings import Adaptation
 
 
 def gaussian(size, seed=0, strong=3, factor=30.0):
@@ -169,14 +171,13 @@ def funnel_group(y):
         numpyro.sample("y", dist.Normal(theta, 1), obs=y)
 
 
-def test_the_kernel_is_hmc_of_its_own_length_unless_it_would_be_too_long(monkeypatch, tmp_path):
-    import autoreparam.mcmc.tuner as tuner
-
+def test_the_kernel_is_hmc_of_its_own_length_unless_it_would_be_too_long(tmp_path):
     y = np.array([0.1, -0.3, 0.2, 0.8])
     keywords = {"draws": 30, "warmup": 100, "chains": 2, "progress": False}
     tree = ar.sample(funnel_group, (y,), **keywords)
     assert tree.attrs["kernel"] == "hmc"
-    monkeypatch.setattr(tuner, "MOST_STEPS", 0.1)
+    impatient = Adaptation(SamplerSettings(nuts_beyond=0.1))
+    keywords["adaptation"] = impatient
     tree = ar.sample(funnel_group, (y,), **keywords)
     assert tree.attrs["kernel"] == "nuts"
     assert "tree_depth" in tree["sample_stats"]

@@ -9,9 +9,11 @@ from autoreparam.results import plots
 from autoreparam.results.diagnostics import efficiency, summary
 from autoreparam.results.lam import parameterization
 from autoreparam.results.report import report
+from autoreparam.run.settings import Adaptation
 from autoreparam.sampling import compilation_cache, learn, resume, sample
 
 __all__ = [
+    "Adaptation",
     "Parameterization",
     "Program",
     "Standardization",

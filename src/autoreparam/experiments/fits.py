@@ -12,7 +12,8 @@ from autoreparam.experiments.budget import Budget
 from autoreparam.experiments.lockstep import Drawn, Lane
 from autoreparam.experiments.problem import Problem, scores
 from autoreparam.learn.elbo import fit_elbo
-from autoreparam.learn.score import STEPS_ALONE, fit_score
+from autoreparam.learn.score import fit_score
+from autoreparam.learn.settings import DEFAULTS
 from autoreparam.program.parameterization import Parameterization
 
 PILOT = "pilot"  # the run that "auto" learns from
@@ -86,7 +87,8 @@ def learn_from_pilot(
     take = np.linspace(0, len(positions) - 1, min(budget.score_draws, len(positions))).astype(int)
     positions = positions[take]
     gradients = np.asarray(scores(target, positions, lam))
-    found = fit_score(target, positions, gradients, lam, most=len(positions), steps=STEPS_ALONE)
+    steps = DEFAULTS.steps_alone
+    found = fit_score(target, positions, gradients, lam, most=len(positions), steps=steps)
     move = jax.jit(jax.vmap(target.carry, (0, 0, None, None)))
     moved, carried, _ = map(np.asarray, move(positions, gradients, lam, found.parameterization))
     spread = np.std(moved, axis=0) / np.std(carried, axis=0)

@@ -27,12 +27,12 @@ from jax import Array
 
 from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.interleaved import carry_state
-from autoreparam.mcmc.step_size import SIGN_RATE
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
 BLOCKS = 256  # of leapfrog steps in one call of the compiled program
 TARGET_ACCEPT = 0.75
+SIGN_RATE = 0.02  # of the log step sizes per draw, the paper's rule
 SPREAD = 0.1  # of the log step sizes, to both sides
 
 

@@ -29,20 +29,11 @@ import optax
 from jax import Array
 
 from autoreparam.learn.elbo import Fit
+from autoreparam.learn.settings import DEFAULTS, ScoreSettings
 from autoreparam.program.blocks import in_blocks
 from autoreparam.program.move import MOST_SITES, block, held_out, large_matrices, move
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
-
-STEPS = 8  # of the descent in a window, which goes on where the last one ended
-STEPS_IN_TURN = 5  # where elements depend on each other
-STEPS_ALONE = 20  # where there is only one
-RATE = 0.5
-RIDGE = 5.0  # divided by the number of draws: it vanishes as they grow
-MOST_DRAWS = 256  # spread over the window; more cost time and teach little
-FEWEST_DRAWS = 16
-NECK = log(3.0)  # by which the width of an element may shrink in working coordinates
-EDGE = 2.2  # of the logits to start from, λ between 0.1 and 0.9: further out the objective is flat
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +72,7 @@ def fit_score(
     tied: bool = True,
     most: int | None = None,
     steps: int | None = None,
+    settings: ScoreSettings = DEFAULTS,
 ) -> ScoreFit:
     """The best on held-out draws of two estimates, the present λ, centered and non-centered.
 
@@ -91,11 +83,11 @@ def fit_score(
     `positions` and `scores`, of shape (n, dim), are in the coordinates of `lam`; `most` of them,
     evenly spread, are used.
     """
-    most = most or _affordable(target)
-    steps = steps or (STEPS_IN_TURN if _in_turn(target) else STEPS)
+    most = most or _affordable(target, settings.learned_from)
+    steps = steps or (settings.steps_in_turn if _in_turn(target) else settings.steps)
     finite = np.isfinite(positions).all(axis=1) & np.isfinite(scores).all(axis=1)
     positions, scores = positions[finite], scores[finite]
-    if len(lam) == 0 or len(positions) < FEWEST_DRAWS:
+    if len(lam) == 0 or len(positions) < settings.fewest_learned_from:
         note = f"too few draws ({len(positions)}) to learn from" if len(lam) else ""
         return ScoreFit(lam, np.nan, {}, "kept", note, {})
     take = np.linspace(0, len(positions) - 1, most).astype(int)
@@ -117,7 +109,7 @@ def fit_score(
     chosen = _best(target, unseen, lam, rivals, inflations)
     if len(lam) <= MOST_SITES and not large_matrices(target):
         start = rivals[chosen or "kept"].replace(tail=lam.tail)
-        rivals["fitted"] = jax.device_get(_fit(target, *seen, lam, start, tied, steps))
+        rivals["fitted"] = jax.device_get(_fit(target, *seen, lam, start, tied, steps, settings))
         if lam.tail:
             rivals["tailless"] = _with_tails(rivals["fitted"], 0.0)
         chosen = _best(target, unseen, lam, rivals, inflations)
@@ -125,7 +117,7 @@ def fit_score(
     if chosen is None:
         return ScoreFit(lam, np.nan, objectives, "kept", "no objective was finite", {})
     best, after = rivals[chosen], inflations[chosen]
-    lowered = _out_of_necks(target, positions[weights > 0], lam, best)
+    lowered = _out_of_necks(target, positions[weights > 0], lam, best, settings)
     if lowered != best:
         best, after = lowered, inflation(target, *unseen, lam, lowered)
     by_site = {
@@ -151,12 +143,11 @@ def _best(
     return min(usable, key=objectives.__getitem__, default=None)
 
 
-def _affordable(target: Target) -> int:
+def _affordable(target: Target, most: int) -> int:
     """How many draws to learn from: fewer where each costs more."""
     if large_matrices(target):
-        return MOST_DRAWS // 4
-    most = MOST_DRAWS // (1 + _in_turn(target))
-    return int(np.clip(1_000_000 // target.size, MOST_DRAWS // 4, most))
+        return most // 4
+    return int(np.clip(1_000_000 // target.size, most // 4, most // (1 + _in_turn(target))))
 
 
 def _in_turn(target: Target) -> bool:
@@ -190,9 +181,15 @@ def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameteriz
     positions = place(target, rows, start)
     score = jax.jit(jax.vmap(jax.grad(Target.logdensity, argnums=1), in_axes=(None, 0, None)))
     scores = score(target, positions, start)
-    most = min(len(positions), 4 * MOST_DRAWS**2 // max(target.size, MOST_DRAWS // 4))
+    usual = DEFAULTS.learned_from
+    most = min(len(positions), 4 * usual**2 // max(target.size, usual // 4))
     found = fit_score(
-        target, np.asarray(positions), np.asarray(scores), start, most=most, steps=STEPS_ALONE
+        target,
+        np.asarray(positions),
+        np.asarray(scores),
+        start,
+        most=most,
+        steps=DEFAULTS.steps_alone,
     )
     return Fit(
         parameterization=found.parameterization,
@@ -258,7 +255,7 @@ def _by_data(target, position, score, weights, lam) -> Parameterization:
     return lam.replace({name: by_site[name] for name in lam.sites})
 
 
-def _out_of_necks(target, positions, lam, found) -> Parameterization:
+def _out_of_necks(target, positions, lam, found, settings) -> Parameterization:
     """λ low enough for elements with scales of their own that have a long lower tail.
 
     With an element's data silent, its width in working coordinates goes with `s^λ`. An objective of
@@ -274,8 +271,8 @@ def _out_of_necks(target, positions, lam, found) -> Parameterization:
     for name in local:
         own = log_scales[name].reshape(len(positions), -1)
         own = own - own.mean(axis=1, keepdims=True)  # what elements have in common is no neck
-        low, middle = np.quantile(own, (0.05, 0.5), axis=0)
-        most = NECK / np.maximum(middle - low, 1e-3).reshape(np.shape(found[name]))
+        low, middle = np.quantile(own, (settings.neck_quantile, 0.5), axis=0)
+        most = log(settings.neck) / np.maximum(middle - low, 1e-3).reshape(np.shape(found[name]))
         loc[name] = np.minimum(found[name], most)
         scale[name] = np.minimum(found.scale[name], most)
     return found.replace(loc, scale=scale)
@@ -292,15 +289,15 @@ def _unlikely(logits: Array) -> Array:
     return jnp.sum((logits - mean) ** 2) + mean**2
 
 
-@partial(jax.jit, static_argnames=("tied", "steps"))
-def _fit(target, positions, scores, weights, lam, start, tied, steps) -> Parameterization:
+@partial(jax.jit, static_argnames=("tied", "steps", "settings"))
+def _fit(target, positions, scores, weights, lam, start, tied, steps, settings) -> Parameterization:
     """Adam on the logits of λ, from those of `start`; draws are in the coordinates of `lam`."""
-    ridge = RIDGE / jnp.sum(weights)
-    carry = jax.vmap(target.carry, (0, 0, None, None))
+    ridge = settings.ridge / jnp.sum(weights)
+    edge, carry = settings.edge, jax.vmap(target.carry, (0, 0, None, None))
 
     def free(lam: Parameterization) -> dict[str, Any]:
         parts = {name: (lam[name], lam.scale[name], *_tail(lam, name)) for name in lam.sites}
-        return jax.tree.map(lambda x: jnp.clip(jax.scipy.special.logit(x), -EDGE, EDGE), parts)
+        return jax.tree.map(lambda x: jnp.clip(jax.scipy.special.logit(x), -edge, edge), parts)
 
     def bound(logits: dict[str, Any]) -> Parameterization:
         loc = {name: jax.nn.sigmoid(parts[0]) for name, parts in logits.items()}
@@ -314,7 +311,7 @@ def _fit(target, positions, scores, weights, lam, start, tied, steps) -> Paramet
         return jnp.sum(_log_product(moved, carried, weights)) + ridge * penalty
 
     # The step shrinks to nothing, so that the last iterate can be taken as it is.
-    optimizer = optax.adam(optax.cosine_decay_schedule(RATE, steps))
+    optimizer = optax.adam(optax.cosine_decay_schedule(settings.rate, steps))
 
     def step(_, carried):
         logits, state = carried

@@ -57,7 +57,7 @@ def run_chunk(
     def one_chain(key: Array, state: State, adaptation: Adaptation):
         def step(i: Array, carried):
             state, adaptation, trail = carried
-            sizes = jnp.where(adaptation.rule > 0, adaptation.step_size(), slots.tuning.step_size)
+            sizes = jnp.where(adaptation.active, adaptation.step_size(), slots.tuning.step_size)
             state, info = draw(
                 kernel, jax.random.fold_in(key, start + i), target, state, slots, sizes
             )

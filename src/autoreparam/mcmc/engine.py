@@ -1,148 +1,121 @@
-"""A run, chunk by chunk: what has been tuned, where the chains stand, what it has cost."""
+"""A run as a function of its state: chunk after chunk, each a state in and a state out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 
-from autoreparam.errors import CheckpointError
 from autoreparam.mcmc.chains import Chains, Trail
-from autoreparam.mcmc.hmc import State, Tuning
+from autoreparam.mcmc.hmc import Kernel, State, Tuning, tuning_like
 from autoreparam.mcmc.interleaved import slot_count, stack_slots
-from autoreparam.mcmc.step_size import DUAL_AVERAGING, FIXED, begin
-from autoreparam.mcmc.tuner import Tuner
-from autoreparam.mcmc.warmup import Step, remaining
+from autoreparam.mcmc.policy import Policy
+from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
+from autoreparam.mcmc.state import Ledger, RunState, Slot
+from autoreparam.mcmc.step_size import begin
+from autoreparam.mcmc.warmup import Step
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.target import Target
 
-KERNELS = ("hmc", "nuts")
 
-
-@dataclass
+@dataclass(frozen=True)
 class Engine:
-    """Chains on their way through a plan; `advance` takes the next step of it."""
+    """What stays the same during a run; built once."""
 
-    chains: Chains
-    plan: list[Step]  # what is left to do
-    tuner: Tuner
-    states: State
-    free: bool = False  # whether the run may change from HMC to NUTS
-    adaptation: Any = None  # an Adaptation with a leading chain axis
-    drawn: int = 0  # draws, numbered from the start of warm-up
-    gradients: dict[str, int] = field(default_factory=dict)
-    window: list[Trail] = field(default_factory=list)
+    target: Target
+    keys: Array  # one per chain
+    policy: Policy
+    settings: SamplerSettings = DEFAULTS
+    max_tree_depth: int = 10
+    learner: Callable | None = None  # draws, scores, λ -> a fit; None: λ stays
 
-    def __post_init__(self) -> None:
-        self.gradients = {"learning": 0, "warmup": 0, "sampling": 0, **self.gradients}
-        self.tuner.begin_lengths()
-        self._begin()
+    def begin(
+        self,
+        chains: State,
+        lams: Sequence[Parameterization],
+        tuning: Tuning,
+        plan: Sequence[Step],
+        target_accept: float,
+        gradients: Ledger,
+        notes: Sequence[str] = (),
+    ) -> RunState:
+        """The state before the first draw; every slot begins with the same tuning."""
+        spread = np.ones(2 * self.target.size)
+        state = RunState(
+            chains=chains,
+            slots=tuple(Slot(lam, tuning, spread) for lam in lams),
+            adaptation=None,  # type: ignore[arg-type]  # follows below
+            kernel=self.policy.kernel,
+            target_accept=target_accept,
+            plan=tuple(plan),
+            gradients=gradients,
+            notes=tuple(notes),
+        )
+        change: Mapping[str, Any] = {
+            "num_steps": self.settings.first_steps,
+            "length": self.settings.first_length,
+            "jitter": 1.0,
+        }
+        if self.policy.num_steps is not None:
+            change = {"num_steps": self.policy.num_steps}
+        return self.fresh(self.tuned(state, [change] * len(lams)))
 
-    @property
-    def lams(self) -> list[Parameterization]:
-        """λ of every slot."""
-        return self.tuner.lams
+    def blank(self, slots: int, plan: Sequence[Step], target_accept: float) -> RunState:
+        """A state of the right shapes, to compile with or to load a stored one into."""
+        zeros = np.zeros((len(self.keys), self.target.size), self.target.program.dtype)
+        chains = State(zeros, zeros[:, 0], zeros)
+        lams = [Parameterization.centered(self.target.program)] * slots
+        tuning = tuning_like(self.target, self.settings)
+        return self.begin(chains, lams, tuning, plan, target_accept, Ledger())
 
-    @property
-    def tunings(self) -> list[Tuning]:
-        """Tuning of every slot."""
-        return self.tuner.tunings
+    def tuned(self, state: RunState, changes: Sequence[Mapping[str, Any]]) -> RunState:
+        """The state with some entries of each slot's tuning changed."""
+        dtype = self.target.program.dtype
+        slots = []
+        for slot, change in zip(state.slots, changes):
+            arrays = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), dict(change))
+            slots.append(slot._replace(tuning=slot.tuning._replace(**arrays)))
+        return replace(state, slots=tuple(slots))
 
-    @property
-    def finished(self) -> bool:
-        """Whether nothing of the plan is left."""
-        return not self.plan
+    def fresh(self, state: RunState) -> RunState:
+        """The state with step-size adaptation begun anew from its present step sizes."""
+        sizes = [np.asarray(tuning.step_size) for tuning in state.tunings]
+        sizes += [sizes[-1]] * (slot_count(state.lams) - len(sizes))
+        all_chains = np.tile(np.stack(sizes), (len(self.keys), 1))
+        # In the last windows steps that do not follow the chain show what they are worth.
+        active = bool(state.plan) and state.plan[0].phase == "warmup"
+        active = active and not state.plan[0].last_window
+        return replace(state, adaptation=begin(all_chains, active, state.target_accept))
 
-    def compile(self) -> None:
+    def compile(self, state: RunState) -> None:
         """Compiles the chunk by drawing nothing with it."""
-        slots = stack_slots(self.lams, self.tunings)
-        self.chains.run(0, 0, self.states, slots, self.adaptation)
+        self._run(state, 0)
 
-    def advance(self) -> Trail:
-        """The next chunk of draws."""
-        step = self.plan[0]
-        slots = stack_slots(self.lams, self.tunings)
-        self.states, self.adaptation, trail = self.chains.run(
-            self.drawn, step.draws, self.states, slots, self.adaptation
+    def chunk(self, state: RunState) -> tuple[RunState, Trail]:
+        """The next chunk of the plan: the state after it, and what it drew."""
+        step = state.plan[0]
+        chains, adaptation, trail = self._run(state, step.draws)
+        gradients = int(np.sum(trail.info.n_steps, dtype=np.int64))
+        state = replace(
+            state,
+            chains=chains,
+            adaptation=adaptation,
+            plan=state.plan[1:],
+            drawn=state.drawn + step.draws,
+            gradients=state.gradients.plus(step.phase, gradients),
         )
-        self.gradients[step.phase] += int(np.sum(trail.info.n_steps, dtype=np.int64))
-        self.plan, self.drawn = self.plan[1:], self.drawn + step.draws
-        if step.phase == "warmup":
-            self.window.append(trail)
-            if step.window_ends:
-                self._retune(step.last_window)
-        return trail
+        return state, trail
 
-    def _retune(self, last: bool) -> None:
-        self.states = self.tuner.retune(self.window, self.states, self.adaptation, last)
-        self.window = []
-        if self.free and self.plan and self.plan[0].last_window and self.tuner.long:
-            self._use("nuts")
-        self._begin()
-        left = sum(step.draws for step in self.plan) if self._phase() == "sampling" else 0
-        self.tuner.choose_lengths(
-            self.drawn, sum(self.gradients.values()), left * len(self.chains.keys)
-        )
+    def chains(self, kernel: str) -> Chains:
+        """The chains with a kernel."""
+        built = Kernel(kernel, self.max_tree_depth, self.settings.divergence)
+        return Chains(built, self.target, self.keys)
 
-    def _use(self, kernel: str) -> None:
-        self.chains = replace(self.chains, kernel=replace(self.chains.kernel, name=kernel))
-        if kernel == "nuts":
-            self.tuner.use_leapfrog()
-
-    def _begin(self) -> None:
-        """Fresh adaptation for every chain, starting from the current step sizes."""
-        sizes = [np.asarray(tuning.step_size) for tuning in self.tunings]
-        sizes += [sizes[-1]] * (slot_count(self.lams) - len(sizes))
-        all_chains = np.tile(np.stack(sizes), (len(self.chains.keys), 1))
-        rule = self.tuner.rule if self.plan and self.plan[0].phase == "warmup" else FIXED
-        if rule == DUAL_AVERAGING and self.plan[0].last_window:
-            rule = FIXED  # steps that do not follow the chain show what they are worth
-        self.adaptation = begin(all_chains, rule, self.tuner.target_accept)
-
-    def _phase(self) -> str:
-        return self.plan[0].phase if self.plan else "sampling"
-
-    # -- saving -------------------------------------------------------------------------------
-
-    def snapshot(self) -> dict[str, np.ndarray]:
-        """Everything that the rest of the run depends on, as named arrays."""
-        counts = {f"gradients/{name}": np.asarray(n) for name, n in self.gradients.items()}
-        counts |= {"drawn": np.asarray(self.drawn), "kernel": np.asarray(self._kernel_number())}
-        return {**_named(self._moving()), **counts}
-
-    def restore(self, arrays: dict[str, np.ndarray], window: list[Trail]) -> None:
-        """Continues from a snapshot; `window` holds the chunks since the last retuning."""
-        self.drawn = int(arrays["drawn"])
-        self._use(KERNELS[int(arrays["kernel"])])
-        self.plan = remaining(self.plan, self.drawn)
-        self.gradients = {name: int(arrays[f"gradients/{name}"]) for name in self.gradients}
-        names = _named(self._moving())
-        missing = [name for name in names if name not in arrays]
-        if missing:
-            raise CheckpointError(f"the stored state lacks {', '.join(missing[:3])}")
-        leaves, treedef = jax.tree.flatten(self._moving())
-        found = [arrays[name] for name in names]
-        if any(np.shape(a) != np.shape(b) for a, b in zip(leaves, found)):
-            raise CheckpointError("the stored state has other shapes than this run")
-        moving = jax.tree.unflatten(treedef, found)
-        self.states, self.adaptation, self.tuner.tunings, self.tuner.lams, rest = moving
-        self.tuner.spreads, accept = rest
-        self.tuner.target_accept = float(accept)
-        self.window = window
-
-    def _kernel_number(self) -> int:
-        return KERNELS.index(self.chains.kernel.name)
-
-    def _moving(self) -> tuple[Any, ...]:
-        tuner = self.tuner
-        rest = list(tuner.spreads), np.asarray(tuner.target_accept)
-        return self.states, self.adaptation, list(tuner.tunings), list(tuner.lams), rest
-
-
-def _named(tree: Any) -> dict[str, np.ndarray]:
-    paths = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return {
-        f"{number:04d}{jax.tree_util.keystr(path)}": np.asarray(leaf)
-        for number, (path, leaf) in enumerate(paths)
-    }
+    def _run(self, state: RunState, draws: int) -> Any:
+        slots = stack_slots(state.lams, state.tunings)
+        chains = self.chains(state.kernel)
+        return chains.run(state.drawn, draws, state.chains, slots, state.adaptation)

@@ -13,10 +13,9 @@ from jax import Array
 
 from autoreparam.mcmc.integrator import LEAPFROG, integrator
 from autoreparam.mcmc.metric import Metric
+from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
-
-DIVERGENCE = 1000.0  # loss of energy at which a trajectory is called divergent, as in Stan
 
 
 class State(NamedTuple):
@@ -54,6 +53,7 @@ class Kernel:
 
     name: str
     max_tree_depth: int = 10
+    divergence: float = DEFAULTS.divergence  # loss of energy
 
     def init(self, target: Target, position: Array, lam: Parameterization) -> State:
         """The state at a position; costs one gradient."""
@@ -70,7 +70,7 @@ class Kernel:
 
         start, metric = hmc.HMCState(*state), tuning.inverse_mass.build()
         if self.name == "nuts":
-            transition = nuts.build_kernel(divergence_threshold=int(DIVERGENCE))
+            transition = nuts.build_kernel(divergence_threshold=int(self.divergence))
             end, info = transition(
                 key, start, logdensity, tuning.step_size, metric, self.max_tree_depth
             )
@@ -79,7 +79,7 @@ class Kernel:
             key, jitter_key = jax.random.split(key)
             stages = tuning.stages.astype(jnp.int32)
             steps = jittered(jitter_key, tuning)
-            transition = hmc.build_kernel(integrator(stages), DIVERGENCE)
+            transition = hmc.build_kernel(integrator(stages), self.divergence)
             end, info = transition(key, start, logdensity, tuning.step_size, metric, steps)
             info = info._replace(num_integration_steps=stages * steps)
             depth = jnp.zeros_like(steps)
@@ -100,17 +100,17 @@ def jittered(key: Array, tuning: Tuning) -> Array:
     return jnp.maximum(jnp.round(mean * spread / tuning.stages), 1).astype(jnp.int32)
 
 
-def tuning_like(target: Target, **changes: Any) -> Tuning:
+def tuning_like(target: Target, settings: SamplerSettings = DEFAULTS, **changes: Any) -> Tuning:
     """Neutral tuning of the right shapes, with some entries changed."""
     dtype = target.program.dtype
     neutral = Tuning(
         step_size=np.asarray(0.1, dtype),
-        inverse_mass=Metric.of(np.ones(target.size)),
+        inverse_mass=Metric.of(np.ones(target.size), settings),
         num_steps=np.asarray(10.0),
         length=np.asarray(0.0),
         jitter=np.asarray(0.0),
         stages=np.asarray(LEAPFROG),
     )
     if isinstance(changes.get("inverse_mass"), np.ndarray):
-        changes["inverse_mass"] = Metric.of(changes["inverse_mass"])
+        changes["inverse_mass"] = Metric.of(changes["inverse_mass"], settings)
     return jax.tree.map(lambda leaf: np.asarray(leaf, dtype), neutral._replace(**changes))

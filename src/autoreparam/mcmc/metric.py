@@ -18,20 +18,10 @@ import numpy as np
 from blackjax.mcmc import metrics
 from jax import Array
 
+from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.program.move import held_out
 
-MOST_DIRECTIONS = 64
-MOST_NUMBERS = (
-    400_000  # of `U`; beyond it a product with `U` costs more than most models' gradients
-)
-RIDGE = 30.0  # draws' worth of the diagonal that covariances are mixed with
-WORTH = 1.3  # stretches closer to 1 than this factor are left out
-FEWEST_DRAWS = 20
-MOST_DRAWS = 2000
-FEWER_DRAWS = 200  # from 10,000 dimensions on
-MOST_UNEVEN = 0.6
-NOISE = 2.0  # standard errors
-MOST_PRINCIPAL = 500  # beyond it only the strongest directions are looked at
+QUICK = 0.25  # of the draws: one number needs fewer than a matrix
 
 
 class Metric(NamedTuple):
@@ -42,10 +32,10 @@ class Metric(NamedTuple):
     stretch: Any  # Λ, one per direction; 1: not used
 
     @classmethod
-    def of(cls, diagonal: np.ndarray) -> Metric:
+    def of(cls, diagonal: np.ndarray, settings: SamplerSettings = DEFAULTS) -> Metric:
         """The diagonal metric."""
         diagonal = np.asarray(diagonal)
-        rank = most_directions(len(diagonal))
+        rank = most_directions(len(diagonal), settings)
         zeros = np.zeros((len(diagonal), rank), diagonal.dtype)
         return cls(diagonal, zeros, np.ones(rank, diagonal.dtype))
 
@@ -102,23 +92,20 @@ class Metric(NamedTuple):
         return metrics.Metric(sample_momentum, kinetic_energy, check_turning, scale)
 
 
-def most_directions(size: int) -> int:
+def most_directions(size: int, settings: SamplerSettings = DEFAULTS) -> int:
     """Columns of `U` for a dimension."""
-    return min(size, MOST_DIRECTIONS, MOST_NUMBERS // max(size, 1))
+    return min(size, settings.most_directions, settings.most_numbers // max(size, 1))
 
 
-def diagonal_metric(position: np.ndarray, score: np.ndarray | None) -> np.ndarray:
-    """Diagonal of the inverse mass matrix from draws (and scores) of shape (n, dim).
+def diagonal_metric(position: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Diagonal of the inverse mass matrix from draws and scores of shape (n, dim).
 
-    With scores it is `sqrt(Var u / Var g)`, exact for a Gaussian whatever the number of draws
-    (the Fisher-divergence optimum); without, a variance shrunk towards small values as in Stan.
+    It is `sqrt(Var u / Var g)`, exact for a Gaussian whatever the number of draws (the
+    Fisher-divergence optimum).
     """
-    n = len(position)
-    variance = position.var(axis=0, ddof=1) if n > 1 else np.ones(position.shape[1])
-    if score is None:
-        shrunk = (n / (n + 5.0)) * variance + 1e-3 * (5.0 / (n + 5.0))
-        return _sound(shrunk, np.ones_like(variance))
-    spread = score.var(axis=0, ddof=1) if n > 1 else np.ones_like(variance)
+    if len(position) < 2:
+        return np.ones(position.shape[1])
+    variance, spread = position.var(axis=0, ddof=1), score.var(axis=0, ddof=1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return _sound(np.sqrt(variance / spread), np.ones_like(variance))
 
@@ -130,7 +117,9 @@ def _sound(metric: np.ndarray, instead: np.ndarray) -> np.ndarray:
     return np.where(usable, metric, instead)
 
 
-def fit_metric(position: np.ndarray, score: np.ndarray) -> Metric:
+def fit_metric(
+    position: np.ndarray, score: np.ndarray, settings: SamplerSettings = DEFAULTS
+) -> Metric:
     """The metric for draws and scores of shape (n, dim).
 
     In coordinates scaled by the best diagonal it is the geometric mean of the draws' covariance
@@ -138,31 +127,32 @@ def fit_metric(position: np.ndarray, score: np.ndarray) -> Metric:
     directions of both (nutpie's recipe). It competes with the diagonal alone on stretches of draws
     to which neither was fitted.
     """
-    diagonal = Metric.of(diagonal_metric(position, score))
-    if diagonal.stretch.size == 0 or len(position) < FEWEST_DRAWS:
+    diagonal = Metric.of(diagonal_metric(position, score), settings)
+    if diagonal.stretch.size == 0 or len(position) < settings.fewest_draws:
         return diagonal
-    x, s = diagonal.whiten(*_few(position, score))
+    x, s = diagonal.whiten(*_few(position, score, settings))
     if not (np.isfinite(x).all() and np.isfinite(s).all()):
         return diagonal
     held = held_out(len(x))
     with suppress(np.linalg.LinAlgError):
-        trial = _stretched(diagonal, x[~held], s[~held])
+        trial = _stretched(diagonal, x[~held], s[~held], settings)
         before, after = (_divergence(m, x[held], s[held]) for m in (None, trial))
         if trial.rank and after < before:
-            return _stretched(diagonal, x, s)
+            return _stretched(diagonal, x, s, settings)
     return diagonal
 
 
-def _stretched(diagonal: Metric, x: np.ndarray, s: np.ndarray) -> Metric:
+def _stretched(diagonal: Metric, x: np.ndarray, s: np.ndarray, settings: SamplerSettings) -> Metric:
     rank = diagonal.stretch.size
     x, s = x - x.mean(axis=0), s - s.mean(axis=0)
     strongest = [np.linalg.svd(rows, full_matrices=False)[2][:rank] for rows in (x, s)]
     span = np.linalg.qr(np.concatenate(strongest).T)[0]
     eye, n = np.eye(span.shape[1]), len(x)
-    covariances = [(rows.T @ rows + RIDGE * eye) / (n + RIDGE) for rows in (x @ span, s @ span)]
+    ridge = settings.metric_ridge
+    covariances = [(rows.T @ rows + ridge * eye) / (n + ridge) for rows in (x @ span, s @ span)]
     stretch, vectors = np.linalg.eigh(_mean_with_inverse(*covariances))
     order = np.argsort(-np.abs(np.log(stretch)))[:rank]
-    order = order[np.abs(np.log(stretch[order])) > np.log(WORTH)]
+    order = order[np.abs(np.log(stretch[order])) > np.log(settings.worth)]
     metric = Metric(
         diagonal.diagonal, np.zeros_like(diagonal.directions), np.ones_like(diagonal.stretch)
     )
@@ -187,7 +177,9 @@ def _divergence(metric: Metric | None, x: np.ndarray, s: np.ndarray) -> float:
     return float(np.mean(np.sum((x - x.mean(axis=0) + s - s.mean(axis=0)) ** 2, axis=1)))
 
 
-def spread(metric: Metric, position: np.ndarray, score: np.ndarray) -> np.ndarray:
+def spread(
+    metric: Metric, position: np.ndarray, score: np.ndarray, settings: SamplerSettings = DEFAULTS
+) -> np.ndarray:
     """Scales that are left along the coordinates and the principal directions.
 
     Directions come from the first half of the draws and scales from the second, so that chance does
@@ -195,44 +187,49 @@ def spread(metric: Metric, position: np.ndarray, score: np.ndarray) -> np.ndarra
     alike. A Gaussian has scores that undo the draws, `x / σ² + s = 0`; what is left of them tells
     how much slower than on average a direction can be.
     """
-    x, s = metric.whiten(*_few(position, score))
+    x, s = metric.whiten(*_few(position, score, settings))
     size = x.shape[1]
-    if len(x) < FEWEST_DRAWS or not (np.isfinite(x).all() and np.isfinite(s).all()):
+    if len(x) < settings.fewest_draws or not (np.isfinite(x).all() and np.isfinite(s).all()):
         return np.ones(2 * size)
     half = len(x) // 2
     rows = x[:half] - x[:half].mean(axis=0)
-    directions = np.linalg.svd(rows, full_matrices=size < MOST_PRINCIPAL)[2]
+    directions = np.linalg.svd(rows, full_matrices=size < settings.most_principal)[2]
     x, s = (rows[half:] - rows[half:].mean(axis=0) for rows in (x, s))
     x, s = (np.concatenate([rows, rows @ directions.T], axis=1) for rows in (x, s))
     scale, slope = x.std(axis=0), np.mean(x * s, axis=0) / np.mean(x**2, axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         uneven = np.std(s - slope * x, axis=0) / np.std(s, axis=0)
-    slower = 1 / np.sqrt(1 - np.minimum(np.nan_to_num(uneven), MOST_UNEVEN))
-    return np.resize(_less_noise(scale, x) * slower, 2 * size)
+    slower = 1 / np.sqrt(1 - np.minimum(np.nan_to_num(uneven), settings.most_uneven))
+    return np.resize(_less_noise(scale, x, settings.noise) * slower, 2 * size)
 
 
-def _less_noise(scale: np.ndarray, x: np.ndarray) -> np.ndarray:
+def _less_noise(scale: np.ndarray, x: np.ndarray, errors: float) -> np.ndarray:
     """Scales of the columns of `x` moved towards 1 by what two halves of the rows differ in.
 
     The worst direction decides, and among many that are equal noise alone makes one the worst.
     """
     first, second = (np.log(rows.std(axis=0)) for rows in np.array_split(x, 2))
     size, sign = np.abs(np.log(scale)), np.sign(np.log(scale))
-    return np.exp(sign * np.maximum(size - NOISE * np.std(first - second) / 2, 0))
+    return np.exp(sign * np.maximum(size - errors * np.std(first - second) / 2, 0))
 
 
-def fastest(metric: Metric, position: np.ndarray, score: np.ndarray) -> float:
+def fastest(
+    metric: Metric, position: np.ndarray, score: np.ndarray, settings: SamplerSettings = DEFAULTS
+) -> float:
     """The highest frequency in these coordinates: it limits the step size."""
-    _, rows = metric.whiten(*_few(position, score, 500))
+    _, rows = metric.whiten(*_few(position, score, settings, QUICK))
     return float(np.linalg.norm(rows - rows.mean(axis=0), ord=2) / np.sqrt(len(rows)))
 
 
-def _few(position: np.ndarray, score: np.ndarray, most: int = MOST_DRAWS) -> list[np.ndarray]:
+def _few(
+    position: np.ndarray, score: np.ndarray, settings: SamplerSettings, share: float = 1.0
+) -> list[np.ndarray]:
     """Evenly spread draws and their scores in double precision, fewer of them in many dimensions.
 
     A decomposition costs the square of their number times the dimension.
     """
     count, size = position.shape
-    most = min(count, most, max(FEWER_DRAWS, MOST_DRAWS * 1000 // size))
+    limit = max(settings.fewer_draws, settings.most_draws * 1000 // size)
+    most = min(count, int(share * settings.most_draws), limit)
     take = np.linspace(0, count - 1, most).astype(int)
     return [rows[take].astype(np.float64) for rows in (position, score)]

@@ -13,11 +13,11 @@ from jax import Array
 
 from autoreparam.mcmc.hmc import State, Tuning
 from autoreparam.mcmc.metric import Metric
+from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
-TRIES = 100
-FIRST_STEP = 1.0
+FIRST_STEP = 1.0  # in the search for a step size
 
 
 class Start(NamedTuple):
@@ -30,7 +30,7 @@ class Start(NamedTuple):
     metric: Metric  # of all chains
 
 
-@partial(jax.jit, static_argnames="search")
+@partial(jax.jit, static_argnames="settings")
 def find_start(
     target: Target,
     keys: Array,
@@ -40,14 +40,15 @@ def find_start(
     tuning: Tuning,
     target_accept: Array,
     rough: Array,
-    search: bool = True,
+    settings: SamplerSettings = DEFAULTS,
 ) -> Start:
     """Starts of all chains: at `positions` where `given`, else by random tries.
 
     A try draws the noise of each reparameterizable site, and every other unconstrained value,
-    uniformly from (-2, 2); it is the same point whatever λ is. Where `rough`, the scores found give
-    a first metric.
+    uniformly within the radius; it is the same point whatever λ is. Where `rough`, the scores found
+    give a first metric.
     """
+    radius = settings.radius
     value_and_score = jax.value_and_grad(target.logdensity)
     origin = jax.tree.map(jnp.ones_like, lam).map(lambda one: one * 0)
 
@@ -55,7 +56,7 @@ def find_start(
         def attempt(carried):
             tries, _, _ = carried
             noise = jax.random.uniform(
-                jax.random.fold_in(key, tries), position.shape, position.dtype, -2.0, 2.0
+                jax.random.fold_in(key, tries), position.shape, position.dtype, -radius, radius
             )
             point = jnp.where(given, position, target.translate(noise, origin, lam)[0])
             value, score = value_and_score(point, lam)
@@ -64,16 +65,12 @@ def find_start(
 
         def more(carried):
             tries, _, found = carried
-            return ~found & (tries < jnp.where(given, 1, TRIES))
+            return ~found & (tries < jnp.where(given, 1, settings.tries))
 
         blank = State(position, jnp.zeros((), position.dtype), jnp.zeros_like(position))
         return jax.lax.while_loop(more, attempt, (jnp.array(0), blank, jnp.array(False)))
 
     tries, state, found = jax.vmap(one_chain)(keys, positions)
-    if not search:
-        return Start(
-            state, jnp.full(len(keys), tuning.step_size), found, tries, tuning.inverse_mass
-        )
     metric = tuning.inverse_mass
     metric = metric._replace(diagonal=jnp.where(rough, _rough(state.score), metric.diagonal))
     tuning = tuning._replace(inverse_mass=metric)

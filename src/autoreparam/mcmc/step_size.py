@@ -1,4 +1,4 @@
-"""Step sizes adapted to a target acceptance: dual averaging, or the paper's sign rule."""
+"""Step sizes adapted to a target acceptance by dual averaging, and the one to settle on."""
 
 from __future__ import annotations
 
@@ -11,35 +11,28 @@ import numpy as np
 from blackjax.adaptation.step_size import DualAveragingAdaptationState, dual_averaging_adaptation
 from jax import Array
 
-FIXED, DUAL_AVERAGING, SIGN = 0, 1, 2
-SIGN_RATE = 0.02
-NEAR = 0.4  # of the log step size
-FEWEST_TRIES = 20
+from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
+
 POWERS = (2, 4)  # of the step size, by which errors grow
-LONGEST = 1.0  # a step in two stages; beyond it errors no longer cancel
 
 
 class Adaptation(NamedTuple):
-    """One chain's step-size adaptation, an entry per slot; `rule` says which one, if any."""
+    """One chain's step-size adaptation, an entry per slot."""
 
-    rule: Any
+    active: Any  # whether step sizes follow it; else they stay as they are
     target: Any
     average: DualAveragingAdaptationState
-    log_step: Any  # of the sign rule
 
     def step_size(self) -> Array:
         """The step sizes to use for the next draw."""
-        return jnp.where(
-            self.rule == SIGN, jnp.exp(self.log_step), jnp.exp(self.average.log_step_size)
-        )
+        return jnp.exp(self.average.log_step_size)
 
     def final(self) -> np.ndarray:
         """The step sizes to settle on, in numpy."""
-        average = np.exp(self.average.log_step_size_avg)
-        return np.where(self.rule == SIGN, np.exp(self.log_step), average)
+        return np.exp(self.average.log_step_size_avg)
 
 
-def begin(step_sizes: np.ndarray, rule: int, target_accept: float) -> Adaptation:
+def begin(step_sizes: np.ndarray, active: bool, target_accept: float) -> Adaptation:
     """Fresh adaptation that starts at the given step sizes, of any shape.
 
     In numpy: eager JAX would compile a program for each of these few operations.
@@ -53,20 +46,22 @@ def begin(step_sizes: np.ndarray, rule: int, target_accept: float) -> Adaptation
         mu=log_step + np.log(10).astype(log_step.dtype),
     )
     target = np.full_like(log_step, target_accept)
-    return Adaptation(np.full(log_step.shape, rule, np.int32), target, average, log_step)
+    return Adaptation(np.full(log_step.shape, active), target, average)
 
 
 def adapt(state: Adaptation, acceptance: Array) -> Adaptation:
     """The adaptation after a draw with these acceptance rates, one per slot."""
-    acceptance = jnp.nan_to_num(acceptance)
     _, update, _ = dual_averaging_adaptation(state.target)
-    average = update(state.average, acceptance)
-    sign = state.log_step + SIGN_RATE * jnp.sign(acceptance - state.target)
-    return state._replace(average=average, log_step=sign)
+    return state._replace(average=update(state.average, jnp.nan_to_num(acceptance)))
 
 
 def settled(
-    tried: np.ndarray, acceptance: np.ndarray, guess: float, target: float, stages: int = 1
+    tried: np.ndarray,
+    acceptance: np.ndarray,
+    guess: float,
+    target: float,
+    stages: int = 1,
+    settings: SamplerSettings = DEFAULTS,
 ) -> float:
     """The step size with the target acceptance, from those tried near a guess and what they gave.
 
@@ -74,15 +69,15 @@ def settled(
     of many dimensions; `k` makes the mean over the tries right. In two stages errors grow faster,
     so the shorter of two answers is taken. Too few tries: the guess.
     """
-    near = np.abs(np.log(tried / guess)) < NEAR
+    near = np.abs(np.log(tried / guess)) < settings.near
     tries, rates = tried[near] / guess, np.nan_to_num(acceptance[near])
-    if len(rates) < FEWEST_TRIES:
+    if len(rates) < settings.fewest_tries:
         return guess
     # A standard error less, since steps that are too long cost more than steps that are too short.
     mean = np.clip(rates.mean() - rates.std() / np.sqrt(len(rates)), 0.05, 0.999)
     powers = POWERS[:stages]
     size = guess * min(_ratio(tries**power, mean, target) ** (1 / power) for power in powers)
-    return min(size, LONGEST) if stages > 1 else size
+    return min(size, settings.longest_two_stage) if stages > 1 else size
 
 
 def _ratio(errors: np.ndarray, mean: float, target: float) -> float:

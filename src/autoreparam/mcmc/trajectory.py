@@ -13,13 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from autoreparam.mcmc.integrator import turn
+from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.mcmc.step_size import accepted
 
-JITTERS = (0.25, 0.5, 0.75, 1.0)
 NODES = 33  # trajectory lengths over which correlations are averaged
-SMEAR = (0.8, 1.0, 1.25)  # frequencies are not quite constant where the posterior is not Gaussian
-MOST_STEPS = 1024
-FACTORS = (1.0, 0.9, 0.8, 0.7)  # by which steps may shrink
+MEANS = 40  # trajectory lengths that compete, evenly spread in their logarithms
+LONGEST = 3.0  # of them, in scales of the slowest direction: about twice a quarter of a turn
 
 
 class Length(NamedTuple):
@@ -37,6 +36,7 @@ def best_length(
     stages: int = 1,
     paid: int = 0,
     draws: int = 0,
+    settings: SamplerSettings = DEFAULTS,
 ) -> Length:
     """The length that gives most effective draws per gradient.
 
@@ -45,13 +45,14 @@ def best_length(
     """
     spread = np.exp(np.unique(np.round(np.log(np.clip(spread, 1e-3, 1e3)), 2)))
     uniform = np.linspace(-1, 1, NODES + 2)[1:-1]
-    longest = np.clip(3 * spread.max() / step_size, 2 * stages, MOST_STEPS)
+    longest = np.clip(LONGEST * spread.max() / step_size, 2 * stages, settings.most_leapfrog)
     best, most = Length(float(stages), 1.0, step_size), -np.inf
-    for factor in FACTORS if draws else FACTORS[:1]:
-        angle = turn((factor * step_size / np.outer(spread, SMEAR)).clip(1e-6, None), stages)
+    smear = (1 / settings.smear, 1.0, settings.smear)
+    for factor in settings.shrink if draws else settings.shrink[:1]:
+        angle = turn((factor * step_size / np.outer(spread, smear)).clip(1e-6, None), stages)
         rate = accepted(acceptance, factor)
-        for jitter in JITTERS:
-            for mean in np.unique(np.round(np.geomspace(stages, longest, 40), 2)):
+        for jitter in settings.jitters:
+            for mean in np.unique(np.round(np.geomspace(stages, longest, MEANS), 2)):
                 steps = np.maximum(np.round(mean * (1 + jitter * uniform) / stages), 1)
                 swing = np.cos(angle[..., None] * steps)
                 worst = min(_effective(swing, rate), _effective(swing**2, rate))

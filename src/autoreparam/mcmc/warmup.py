@@ -1,13 +1,13 @@
-"""Warm-up in windows: step size, metric and (when a learner is handed in) λ, pooled over chains."""
+"""The plan of a run: warm-up in windows that double, then sampling, in chunks of draws."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from autoreparam.mcmc.chains import CHUNK
+from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 
-LAST_WINDOWS = 2
+LAST_WINDOWS = 2  # for the step size alone: the second checks the first
 
 
 class Step(NamedTuple):
@@ -15,53 +15,33 @@ class Step(NamedTuple):
 
     phase: str  # "warmup" or "sampling"
     draws: int
-    window_ends: bool  # retune after it
-    last_window: bool  # the step size alone
+    window_ends: bool = False  # retune after it
+    last_window: bool = False  # the step size alone
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """Lengths of warm-up windows: they double, and the last two are for the step size alone."""
-
-    warmup: int
-    first: int = 10
-    last: int = 50
-
-    def windows(self) -> list[int]:
-        """Window lengths that add up to the warm-up."""
-        last = min(self.last, self.warmup // 10)
-        left, size, windows = self.warmup - LAST_WINDOWS * last, self.first, []
-        while left > 0:
-            # A window too short to double joins the one before it.
-            size = left if left < 3 * size else size
-            windows.append(size)
-            left, size = left - size, 2 * size
-        return windows + [last] * LAST_WINDOWS if last else windows
+def windows(warmup: int, settings: SamplerSettings = DEFAULTS) -> list[int]:
+    """Window lengths that add up to the warm-up; the last two are for the step size alone."""
+    last = min(settings.last_window, int(warmup * settings.most_last))
+    left, size, lengths = warmup - LAST_WINDOWS * last, settings.first_window, []
+    while left > 0:
+        # A window too short to double joins the one before it.
+        size = left if left < 3 * size else size
+        lengths.append(size)
+        left, size = left - size, 2 * size
+    return lengths + [last] * LAST_WINDOWS if last else lengths
 
 
-def plan(warmup: int, draws: int) -> list[Step]:
+def plan(warmup: int, draws: int, settings: SamplerSettings = DEFAULTS) -> tuple[Step, ...]:
     """Every chunk of a run, in order."""
-    steps = []
-    windows = Schedule(warmup).windows()
-    for number, window in enumerate(windows):
-        counts = _chunks(window)
-        last = number >= len(windows) - LAST_WINDOWS
-        steps += [
-            Step("warmup", count, i == len(counts) - 1, last) for i, count in enumerate(counts)
-        ]
-    return steps + [Step("sampling", count, False, False) for count in _chunks(draws)]
+    steps: list[Step] = []
+    lengths = windows(warmup, settings)
+    for number, length in enumerate(lengths):
+        last = number >= len(lengths) - LAST_WINDOWS
+        chunks = [step._replace(last_window=last) for step in chunks_of("warmup", length)]
+        steps += [*chunks[:-1], chunks[-1]._replace(window_ends=True)]
+    return (*steps, *chunks_of("sampling", draws))
 
 
-def remaining(steps: list[Step], drawn: int) -> list[Step]:
-    """What is left of a plan after so many draws; a chunk may have been cut."""
-    left = []
-    for step in steps:
-        cut = min(drawn, step.draws)
-        drawn -= cut
-        if cut < step.draws:
-            left.append(step._replace(draws=step.draws - cut))
-    return left
-
-
-def _chunks(total: int) -> list[int]:
-    return [min(CHUNK, total - done) for done in range(0, total, CHUNK)]
+def chunks_of(phase: str, draws: int) -> list[Step]:
+    """So many draws of a phase, in calls of the compiled chunk."""
+    return [Step(phase, min(CHUNK, draws - done)) for done in range(0, draws, CHUNK)]

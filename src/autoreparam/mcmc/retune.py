@@ -1,0 +1,246 @@
+"""What the draws of a window teach: λ, metric, step size, integrator and length of trajectories.
+
+Every function takes the state of a run and gives the next one; nothing is remembered here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from autoreparam.mcmc.chains import Trail
+from autoreparam.mcmc.engine import Engine
+from autoreparam.mcmc.hmc import State
+from autoreparam.mcmc.integrator import LEAPFROG, TWO_STAGES
+from autoreparam.mcmc.metric import fastest, fit_metric, spread
+from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
+from autoreparam.mcmc.state import RunState
+from autoreparam.mcmc.step_size import for_gaussian, settled
+from autoreparam.mcmc.trajectory import best_length
+from autoreparam.program.move import move
+from autoreparam.program.parameterization import Parameterization
+
+
+def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool) -> RunState:
+    """The run with all that the draws of a window teach, ready for the next chunk.
+
+    After one of the last windows of warm-up that is the step size alone. The chains are carried to
+    the coordinates of the new λ.
+    """
+    late = _Late(window, engine.settings)
+    sizes = _step_sizes(engine, state, late, last)
+    if engine.policy.careful and _diverges(late, sizes, engine.settings):
+        state = replace(state, target_accept=_raised(state.target_accept, engine.settings))
+        sizes = _step_sizes(engine, state, late, last)
+    if not last:
+        state, factors = _fit(engine, state, late)
+        sizes = sizes * factors
+    state = engine.tuned(state, [{"step_size": size} for size in sizes])
+    if not last and _adapts_length(engine, state):
+        state = _choose_stages(engine, state)
+    if engine.policy.may_change and state.plan and state.plan[0].last_window:
+        state = _use_nuts_where_long(engine, state)
+    state = engine.fresh(state)
+    return _choose_lengths(engine, state) if _adapts_length(engine, state) else state
+
+
+def _adapts_length(engine: Engine, state: RunState) -> bool:
+    return engine.policy.adapts_length and state.kernel == "hmc"
+
+
+# -- step sizes -------------------------------------------------------------------------------
+
+
+def _step_sizes(engine: Engine, state: RunState, late: _Late, last: bool) -> np.ndarray:
+    """A step size per slot."""
+    sizes = _geometric_mean(state.adaptation.final()[:, : len(state.slots)])
+    if last:
+        sizes = np.array([tuning.step_size for tuning in state.tunings])
+    tried, rates = late["step_size"], late["acceptance_rate"]
+    found = [
+        settled(
+            tried[..., i],
+            rates[..., i],
+            size,
+            state.target_accept,
+            int(state.slots[i].tuning.stages),
+            engine.settings,
+        )
+        for i, size in enumerate(sizes)
+    ]
+    if last:
+        return np.array(found)
+    # Averages lag behind, and chains that adapt take long steps where that is easy.
+    return _geometric_mean(np.stack([sizes, found]))
+
+
+def _geometric_mean(sizes: np.ndarray) -> np.ndarray:
+    return np.exp(np.mean(np.log(sizes), axis=0))
+
+
+def _diverges(late: _Late, sizes: np.ndarray, settings: SamplerSettings) -> bool:
+    """Whether many draws diverge, among those with steps hardly longer than `sizes`."""
+    if late.draws < settings.trusted_draws:
+        return False
+    short = late["step_size"][..., : len(sizes)] <= settings.similar_steps * sizes
+    diverging = late["diverging"][..., : len(sizes)][short]
+    return bool(diverging.size) and float(np.mean(diverging)) > settings.divergent_share
+
+
+def _raised(target_accept: float, settings: SamplerSettings) -> float:
+    """The acceptance to ask for where draws diverge: half as many rejections, up to a limit."""
+    careful = 1 - (1 - target_accept) / 2
+    return max(min(careful, settings.careful_accept), target_accept)
+
+
+# -- λ and the metric -------------------------------------------------------------------------
+
+
+def _fit(engine: Engine, state: RunState, late: _Late) -> tuple[RunState, np.ndarray]:
+    """The run with λ and metrics learned; also by what factors step sizes should change."""
+    settings = engine.settings
+    position, score = without_outliers(late.rows("position"), late.rows("score"), settings)
+    before = [
+        fastest(
+            slot.tuning.inverse_mass,
+            *_carried(engine, state, position, score, slot.lam),
+            settings,
+        )
+        for slot in state.slots
+    ]
+    if engine.learner is not None:
+        state, position, score = _learn(engine, state, position, score)
+    factors = np.ones(len(state.slots))
+    metrics, spreads = [], []
+    for i, slot in enumerate(state.slots):
+        here = _carried(engine, state, position, score, slot.lam)
+        metrics.append(fit_metric(*here, settings))
+        spreads.append(spread(metrics[i], *here, settings))
+        factors[i] = before[i] / fastest(metrics[i], *here, settings)
+    state = engine.tuned(state, [{"inverse_mass": metric} for metric in metrics])
+    slots = [slot._replace(spread=found) for slot, found in zip(state.slots, spreads)]
+    limit = settings.most_change
+    factors = np.nan_to_num(factors, nan=1.0).clip(1 / limit, limit)
+    return replace(state, slots=tuple(slots)), factors
+
+
+def _learn(
+    engine: Engine, state: RunState, position: Any, score: Any
+) -> tuple[RunState, np.ndarray, np.ndarray]:
+    """The run at the λ learned from these draws; the draws and scores in its coordinates."""
+    (slot,) = state.slots
+    assert engine.learner is not None
+    began = time.perf_counter()
+    fit = engine.learner(engine.target, position, score, slot.lam)
+    seconds = state.seconds_learning + time.perf_counter() - began
+    state = replace(state, reports=(*state.reports, fit.report()), seconds_learning=seconds)
+    new = fit.parameterization
+    if new == slot.lam:
+        return state, position, score
+    chains = state.chains
+    there, slope, gain = move(engine.target, chains.position, chains.score, slot.lam, new)
+    chains = State(there, chains.logdensity + gain, slope)
+    state = replace(state, chains=chains, slots=(slot._replace(lam=new),))
+    return state, *move(engine.target, position, score, slot.lam, new)[:2]
+
+
+def _carried(
+    engine: Engine, state: RunState, position: Any, score: Any, lam: Parameterization
+) -> tuple[Any, Any]:
+    """Draws and scores, from the last slot's coordinates to those of `lam`."""
+    own = state.slots[-1].lam
+    if lam is own:
+        return position, score
+    return move(engine.target, position, score, own, lam)[:2]
+
+
+class _Late:
+    """What a window left behind, but for its first part."""
+
+    def __init__(self, window: Sequence[Trail], settings: SamplerSettings) -> None:
+        self._window, self._settling = window, settings.settling
+        self.draws = sum(trail.position.shape[1] for trail in window)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        parts = [{**trail._asdict(), **trail.info._asdict()}[name] for trail in self._window]
+        whole = np.concatenate(parts, axis=1)
+        return whole[:, int(self._settling * whole.shape[1]) :]
+
+    def rows(self, name: str) -> np.ndarray:
+        """All chains in one."""
+        found = self[name]
+        return found.reshape(-1, found.shape[-1])
+
+
+def without_outliers(
+    position: np.ndarray, score: np.ndarray, settings: SamplerSettings = DEFAULTS
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws but for those with scores far out of proportion, at most three in ten.
+
+    One draw where the posterior is steep would otherwise decide every variance.
+    """
+    distance = np.abs(score - np.median(score, axis=0))
+    usual = np.median(distance, axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        worst = np.nan_to_num(
+            np.max(distance / usual, axis=1, where=usual > 0, initial=0), nan=np.inf
+        )
+    kept = worst <= max(settings.outlying, np.quantile(worst, 1 - settings.most_outliers))
+    return position[kept], score[kept]
+
+
+# -- trajectories -----------------------------------------------------------------------------
+
+
+def _choose_stages(engine: Engine, state: RunState) -> RunState:
+    """Two stages where the posterior is nearly Gaussian, as far as the step size can tell.
+
+    Narrow places shorten the steps; there leapfrog is stable for longer ones.
+    """
+    gaussian = for_gaussian(engine.target.size, state.target_accept)
+    enough = engine.settings.nearly_gaussian * gaussian
+    stages = [TWO_STAGES if tuning.step_size >= enough else LEAPFROG for tuning in state.tunings]
+    return engine.tuned(state, [{"stages": count} for count in stages])
+
+
+def _use_nuts_where_long(engine: Engine, state: RunState) -> RunState:
+    """NUTS where trajectories for the slowest direction would be too long to be fixed."""
+    long = any(
+        slot.spread.max() > engine.settings.nuts_beyond * float(slot.tuning.step_size)
+        for slot in state.slots
+    )
+    if not long:
+        return state
+    state = engine.tuned(state, [{"stages": LEAPFROG}] * len(state.slots))
+    return replace(state, kernel="nuts")
+
+
+def _choose_lengths(engine: Engine, state: RunState) -> RunState:
+    """Trajectories for the draws to come.
+
+    While the step size settles a trajectory keeps its length, afterwards its number of steps.
+    """
+    sampling = not state.plan or state.plan[0].phase == "sampling"
+    draws = state.draws_left * len(engine.keys) if sampling else 0
+    most = engine.settings.first_steps * max(1, state.drawn / 50)
+    changes: list[dict[str, Any]] = []
+    for slot in state.slots:
+        found = best_length(
+            slot.spread,
+            float(slot.tuning.step_size),
+            state.target_accept,
+            int(slot.tuning.stages),
+            state.gradients.total,
+            draws,
+            engine.settings,
+        )
+        if draws:
+            change = {"num_steps": found.steps, "length": 0.0, "step_size": found.step_size}
+        else:
+            change = {"num_steps": most, "length": found.steps * found.step_size}
+        changes.append({"jitter": found.jitter, **change})
+    return engine.tuned(state, changes)

@@ -1,0 +1,92 @@
+"""The state of a run, and chunks of draws, as named arrays: what a checkpoint holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from autoreparam.errors import CheckpointError
+from autoreparam.mcmc.chains import Trail
+from autoreparam.mcmc.hmc import Info
+from autoreparam.mcmc.state import Ledger, RunState
+from autoreparam.mcmc.warmup import Step
+
+WORDS = "words"  # the array that holds everything that is not numbers in arrays, as JSON
+
+
+def pack(state: RunState) -> dict[str, np.ndarray]:
+    """The state as named arrays."""
+    words = {
+        "kernel": state.kernel,
+        "target_accept": float(state.target_accept),
+        "plan": state.plan,
+        "drawn": state.drawn,
+        "gradients": state.gradients._asdict(),
+        "reports": state.reports,
+        "notes": state.notes,
+        "seconds": [state.seconds, state.seconds_learning],
+    }
+    text = json.dumps(words).encode()
+    return {**_named(_arrays(state)), WORDS: np.frombuffer(text, np.uint8)}
+
+
+def unpack(arrays: Mapping[str, np.ndarray], like: RunState) -> RunState:
+    """The state that was packed; `like` has its shapes."""
+    names = _named(_arrays(like))
+    missing = [name for name in (*names, WORDS) if name not in arrays]
+    if missing:
+        raise CheckpointError(
+            f"the stored state lacks {', '.join(missing[:3])}: it was written by another version. "
+            "Resume it with the version that wrote it, or sample again."
+        )
+    leaves, treedef = jax.tree.flatten(_arrays(like))
+    found = [arrays[name] for name in names]
+    if any(np.shape(a) != np.shape(b) for a, b in zip(leaves, found)):
+        raise CheckpointError("the stored state has other shapes than this run")
+    chains, slots, adaptation = jax.tree.unflatten(treedef, found)
+    words = json.loads(arrays[WORDS].tobytes())
+    seconds, seconds_learning = words["seconds"]
+    return replace(
+        like,
+        chains=chains,
+        slots=slots,
+        adaptation=adaptation,
+        kernel=words["kernel"],
+        target_accept=words["target_accept"],
+        plan=tuple(Step(*step) for step in words["plan"]),
+        drawn=words["drawn"],
+        gradients=Ledger(**words["gradients"]),
+        reports=tuple(words["reports"]),
+        notes=tuple(words["notes"]),
+        seconds=seconds,
+        seconds_learning=seconds_learning,
+    )
+
+
+def _arrays(state: RunState) -> tuple[Any, ...]:
+    return state.chains, state.slots, state.adaptation
+
+
+def _named(tree: Any) -> dict[str, np.ndarray]:
+    paths = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {
+        f"{number:04d}{jax.tree_util.keystr(path)}": np.asarray(leaf)
+        for number, (path, leaf) in enumerate(paths)
+    }
+
+
+def pack_trail(trail: Trail) -> dict[str, np.ndarray]:
+    """A chunk of draws as named arrays."""
+    parts = {**trail._asdict(), **trail.info._asdict()}
+    return {name: np.asarray(leaf) for name, leaf in parts.items() if name != "info"}
+
+
+def unpack_trail(arrays: Mapping[str, np.ndarray]) -> Trail:
+    """The chunk that was packed; other names are ignored."""
+    info = Info(**{name: arrays[name] for name in Info._fields})
+    return Trail(info=info, **{name: arrays[name] for name in Trail._fields if name != "info"})

@@ -1,0 +1,74 @@
+"""The state of a run: one frozen value, all that the rest of the run depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from autoreparam.mcmc.hmc import State, Tuning
+from autoreparam.mcmc.step_size import Adaptation
+from autoreparam.mcmc.warmup import Step, chunks_of
+from autoreparam.program.parameterization import Parameterization
+
+
+class Slot(NamedTuple):
+    """One parameterization of a run and how it is sampled; interleaved runs have two."""
+
+    lam: Parameterization
+    tuning: Tuning
+    spread: Any  # scales left by the metric, of each direction that was looked at
+
+
+class Ledger(NamedTuple):
+    """Gradients paid, by purpose."""
+
+    learning: int = 0
+    warmup: int = 0
+    sampling: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self)
+
+    def plus(self, purpose: str, gradients: int) -> Ledger:
+        """The ledger after more gradients for a purpose."""
+        return self._replace(**{purpose: getattr(self, purpose) + gradients})
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What a run knows: where its chains are, how it is tuned, what is left to do, what it cost."""
+
+    chains: State  # in the coordinates of the last slot, with a leading chain axis
+    slots: tuple[Slot, ...]
+    adaptation: Adaptation  # of step sizes, with a leading chain axis
+    kernel: str  # the one in use
+    target_accept: float  # the acceptance asked for now
+    plan: tuple[Step, ...]  # what is left to do
+    gradients: Ledger
+    drawn: int = 0  # draws, numbered from the start of warm-up
+    reports: tuple[dict[str, Any], ...] = ()  # what learning λ saw, one per window
+    notes: tuple[str, ...] = ()  # what the user should be told
+    seconds: float = 0.0  # of the whole run
+    seconds_learning: float = 0.0  # of it, spent on λ
+
+    @property
+    def lams(self) -> list[Parameterization]:
+        """λ of every slot."""
+        return [slot.lam for slot in self.slots]
+
+    @property
+    def tunings(self) -> list[Tuning]:
+        """Tuning of every slot."""
+        return [slot.tuning for slot in self.slots]
+
+    @property
+    def draws_left(self) -> int:
+        """Draws per chain of the sampling phase that are still to be made."""
+        return sum(step.draws for step in self.plan if step.phase == "sampling")
+
+    def until(self, draws_left: int) -> RunState:
+        """The same run with so many draws of the sampling phase to be made."""
+        warmup = (step for step in self.plan if step.phase == "warmup")
+        return replace(self, plan=(*warmup, *chunks_of("sampling", draws_left)))

@@ -1,0 +1,169 @@
+"""From settings to the first state of a run: which λ, where chains start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autoreparam.errors import ModelError, SamplingError, known
+from autoreparam.learn.elbo import fit_elbo
+from autoreparam.learn.score import fit_score
+from autoreparam.mcmc.chains import meanwhile
+from autoreparam.mcmc.engine import Engine
+from autoreparam.mcmc.hmc import State, Tuning, tuning_like
+from autoreparam.mcmc.start import find_start
+from autoreparam.mcmc.state import Ledger, RunState
+from autoreparam.mcmc.warmup import plan
+from autoreparam.program.diagnose import nonfinite
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.program import Program
+from autoreparam.program.target import Target
+from autoreparam.results.progress import Progress
+from autoreparam.run.settings import Settings
+
+NOT_CONVERGED = "the variational fit had not converged when it ran out of steps"
+
+
+def build_engine(program: Program, settings: Settings) -> Engine:
+    """The engine for a program and settings."""
+    learns = settings.parameterization == "auto" and program.candidates
+    return Engine(
+        Target(program),
+        jax.random.split(jax.random.key(settings.seed), settings.chains),
+        settings.policy,
+        settings.adaptation.sampler,
+        settings.max_tree_depth,
+        partial(fit_score, settings=settings.adaptation.learner) if learns else None,
+    )
+
+
+def blank_state(engine: Engine, settings: Settings) -> RunState:
+    """A state of the shapes that a run with these settings has."""
+    steps = plan(settings.warmup, settings.draws, engine.settings)
+    return engine.blank(settings.slots, steps, settings.target_accept)
+
+
+def first_state(
+    engine: Engine, settings: Settings, parameterization: Any, init: Any, bar: Progress
+) -> RunState:
+    """The state before the first draw."""
+    target, program = engine.target, engine.target.program
+    notes, positions, paid = [], None, 0
+    tuning = tuning_like(target, engine.settings)
+    if settings.parameterization == "vip":
+        start = Parameterization.constant(program, 0.5)
+        with bar.phase("learning", 1):
+            fit = fit_elbo(target, start, key=jax.random.key(settings.seed))
+        lams, paid = [fit.parameterization], fit.gradients
+        notes += [fit.note] if fit.note else []
+        if not fit.converged:
+            notes.append(NOT_CONVERGED)
+        rng = np.random.default_rng([settings.seed, 1])
+        loc, scale = np.asarray(fit.loc), np.asarray(fit.scale)
+        positions = loc + scale * rng.normal(size=(settings.chains, target.size))
+        tuning = tuning_like(target, engine.settings, inverse_mass=scale**2)
+    else:
+        lams = _fixed(program, settings.parameterization, parameterization)
+    blank = blank_state(engine, settings)
+    with meanwhile(partial(engine.compile, blank)):
+        chains, tuning, gradients = _start(engine, settings, lams, tuning, positions, init)
+    ledger = Ledger(learning=paid, warmup=gradients)
+    return engine.begin(
+        chains, lams, tuning, blank.plan, settings.target_accept, ledger, tuple(notes)
+    )
+
+
+def _fixed(program: Program, name: str, given: Any) -> list[Parameterization]:
+    if name == "given":
+        return [given.check(program)]
+    if name == "centered":
+        return [Parameterization.centered(program)]
+    if name == "interleaved":
+        return [Parameterization.centered(program), Parameterization.noncentered(program)]
+    if name == "noncentered":
+        return [Parameterization.noncentered(program)]
+    # Chains start with noise of about its prior's size: non-centered coordinates of size one.
+    return [Parameterization.constant(program, 0.0, tail=0.5)]
+
+
+def _start(
+    engine: Engine,
+    settings: Settings,
+    lams: list[Parameterization],
+    tuning: Tuning,
+    positions: np.ndarray | None,
+    init: Mapping[str, Any] | None,
+) -> tuple[State, Tuning, int]:
+    """States of all chains, their first tuning, and the gradients paid."""
+    lam, target, program = lams[-1], engine.target, engine.target.program
+    given = positions is not None or init is not None
+    if init is not None:
+        positions = initial_positions(target, settings, lam, init)
+    if positions is None:
+        positions = np.zeros((settings.chains, target.size))
+    begin = positions.astype(program.dtype)
+    accept, rough = settings.target_accept, settings.parameterization != "vip"
+    found = jax.device_get(
+        find_start(target, engine.keys, begin, given, lam, tuning, accept, rough, engine.settings)
+    )
+    if not found.found.all():
+        chain = int(np.argmin(found.found))
+        values = jax.device_get(jax.jit(Target.to_sites)(target, found.state.position[chain], lam))
+        latents = {site.name: values[site.name] for site in program.latents}
+        raise nonfinite(program, latents) or SamplingError(
+            f"chain {chain} found no start with a finite density and gradient. Give values with "
+            "init={...}, or check the model's priors."
+        )
+    size = np.exp(np.mean(np.log(found.step_size))).astype(program.dtype)
+    tuning = tuning._replace(step_size=size, inverse_mass=found.metric)
+    return found.state, tuning, int(found.gradients.sum())
+
+
+def initial_positions(
+    target: Target, settings: Settings, lam: Parameterization, init: Mapping[str, Any]
+) -> np.ndarray:
+    """Working positions of the given values; the rest is drawn as a start without values is."""
+    program, names = target.program, {site.name for site in target.program.latents}
+    if not isinstance(init, Mapping):
+        raise ModelError(f"init: expected a dict of values by site; found {type(init).__name__}")
+    radius = settings.adaptation.sampler.radius
+    rng = np.random.default_rng([settings.seed, 2])
+    noise = rng.uniform(-radius, radius, (settings.chains, target.size)).astype(program.dtype)
+    origin = Parameterization({n: np.zeros_like(lam[n]) for n in lam.sites})
+    to_sites, from_sites = jax.jit(Target.to_sites), jax.jit(Target.from_sites)
+    rows = []
+    for chain in range(settings.chains):
+        drawn = to_sites(target, noise[chain], origin)
+        values = {name: drawn[name] for name in names}
+        for name, value in init.items():
+            values[name] = _one_value(program, name, value, chain, settings.chains)
+        rows.append(np.asarray(from_sites(target, values, lam)))
+        working = jax.device_get(target.unflatten(jnp.asarray(rows[-1])))
+        for name in init:
+            if not np.isfinite(working[name]).all():
+                raise ModelError(
+                    f"init: site '{name}' of chain {chain} is not finite, or outside the support "
+                    f"of its distribution ({program[name].distribution}), or on its edge"
+                )
+    return np.stack(rows)
+
+
+def _one_value(program: Program, name: str, value: Any, chain: int, chains: int) -> np.ndarray:
+    """The value that `init` gives a site of one chain."""
+    names = {site.name for site in program.latents}
+    if name not in names:
+        raise ModelError(f"init: '{name}' is no latent site; they are {known(names)}")
+    value, shape = np.asarray(value), program[name].shape
+    if value.dtype.kind not in "fiub":
+        raise ModelError(f"init: site '{name}' expects numbers; found {value.dtype}")
+    if value.shape not in (shape, (chains, *shape)):
+        raise ModelError(
+            f"init: site '{name}' expects shape {shape}, or {(chains, *shape)} "
+            f"with one value per chain; found {value.shape}"
+        )
+    return value if value.shape == shape else value[chain]

@@ -1,0 +1,187 @@
+"""The tree that a run ends as; it can be built at any time, as often as wanted."""
+
+from __future__ import annotations
+
+import inspect as python_inspect
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from autoreparam.errors import SamplingWarning
+from autoreparam.mcmc.chains import Trail
+from autoreparam.mcmc.integrator import INTEGRATORS
+from autoreparam.mcmc.interleaved import slot_count
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.program import Program
+from autoreparam.program.target import Target
+from autoreparam.results.diagnostics import warnings_for
+from autoreparam.results.learning import learning_tree
+from autoreparam.results.tree import Draws, to_tree
+from autoreparam.run.begin import NOT_CONVERGED
+from autoreparam.run.mapping import by_rows, likelihoods, map_back, predictions
+from autoreparam.run.session import Chunk, Session
+
+if TYPE_CHECKING:
+    import xarray
+
+
+class Shown(NamedTuple):
+    """What a user wants to see of a run, and under which labels."""
+
+    var_names: Iterable[str] | None = None
+    coords: Mapping[str, Any] | None = None
+    dims: Mapping[str, Any] | None = None
+    log_likelihood: bool = False
+    posterior_predictive: bool = False
+
+
+def check_labels(session: Session, shown: Shown) -> None:
+    """Refuses names and labels that do not fit now, and not when the draws would be lost."""
+    if shown.var_names is None and not shown.coords and not shown.dims:
+        return
+    engine, target = session.engine, session.engine.target
+    nothing = engine.chains(session.state.kernel).blank().position
+    values, _ = by_rows(map_back, target, nothing, session.state.lams[-1])
+    _to_tree(session, shown, Draws(values, {}), attrs={}, ledger={})
+
+
+def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
+    """Everything drawn so far, in the ArviZ schema."""
+    settings, state = session.settings, session.state
+    sampling = _draws(session, "sampling", settings.thin)
+    keep_warmup = settings.save_warmup or session.interrupted
+    notes = [*state.notes, *_about_learning(session)]
+    attrs: dict[str, Any] = {
+        **settings.keywords(),
+        "kernel": state.kernel,
+        "integrator": INTEGRATORS[int(state.tunings[-1].stages)],
+        "target_accept": state.target_accept,
+        "interrupted": int(session.interrupted),
+        "fit_converged": int(NOT_CONVERGED not in notes),
+        "sampling_time": state.seconds,
+        "learning_time": state.seconds_learning,
+        "notes": notes,
+    }
+    seed = jax.random.fold_in(jax.random.key(settings.seed), 1)
+    tree = _to_tree(
+        session,
+        shown,
+        sampling,
+        warmup=_draws(session, "warmup", 1) if keep_warmup else None,
+        ledger=state.gradients._asdict(),
+        attrs=attrs,
+        log_likelihood=_each(session, likelihoods) if shown.log_likelihood else None,
+        posterior_predictive=(
+            _each(session, predictions, seed) if shown.posterior_predictive else None
+        ),
+    )
+    if state.reports:
+        tree["learning"] = learning_tree(state.reports)
+    return tree
+
+
+def warn(tree: xarray.DataTree) -> None:
+    """Says what is wrong with a run, on behalf of `sample` and `resume`."""
+    notes = [note for note in tree.attrs["notes"] if note != NOT_CONVERGED]  # said at length below
+    for sentence in (*notes, *warnings_for(tree)):
+        warnings.warn(sentence, SamplingWarning, stacklevel=3)
+
+
+def _about_learning(session: Session) -> list[str]:
+    state = session.state
+    if state.reports:
+        last = state.reports[-1]["note"]
+        return [f"λ was not learned in the last window: {last}"] if last else []
+    if session.engine.learner is not None and not state.plan:
+        return [
+            "The warm-up was too short to learn from: every λ stayed at 0. Use a warmup of "
+            "100 or more, or choose a parameterization."
+        ]
+    return []
+
+
+def _to_tree(session: Session, shown: Shown, sampling: Draws, **parts: Any) -> xarray.DataTree:
+    target, program = session.engine.target, session.engine.target.program
+    observed = jax.device_get(jax.jit(Target.observed)(target))
+    return to_tree(
+        program,
+        sampling,
+        parameterizations=[_numpy(lam) for lam in session.state.lams],
+        observed=observed,
+        constant=_constants(program, observed),
+        coords=shown.coords,
+        dims=shown.dims,
+        var_names=shown.var_names,
+        **parts,
+    )
+
+
+# -- draws ------------------------------------------------------------------------------------
+
+
+def _draws(session: Session, phase: str, thin: int) -> Draws:
+    state, chunks = session.state, session.of(phase)
+    used = len(state.slots)
+    trail = _joined(session, chunks, thin)
+    names = ["acceptance_rate", "diverging", "energy", "n_steps"]
+    names += ["tree_depth"] if state.kernel == "nuts" else []
+    stats = {name: getattr(trail.info, name)[..., :used] for name in names}
+    stats["step_size"] = trail.step_size[..., :used]
+    if used == 1:
+        stats = {name: value[..., 0] for name, value in stats.items()}
+    values, log_det = _mapped_back(session, chunks, trail)
+    stats["lp"] = trail.logdensity - log_det
+    kept = trail.position if session.settings.save_working else None
+    return Draws(values, stats, kept, trail.position)
+
+
+def _mapped_back(session: Session, chunks: list[Chunk], trail: Trail) -> Any:
+    """Values and log determinants of the draws, each with the λ that it was drawn under."""
+    target, parts, begin = session.engine.target, [], 0
+    if not chunks or chunks[0].step.phase == "sampling":
+        return by_rows(map_back, target, trail.position, session.state.lams[-1])
+    for lam, run in groupby(chunks, key=lambda chunk: chunk.lam):
+        end = begin + sum(chunk.trail.position.shape[1] for chunk in run)
+        parts.append(by_rows(map_back, target, trail.position[:, begin:end], lam))
+        begin = end
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
+
+
+def _each(session: Session, call: Callable, *key: Any) -> dict[str, np.ndarray]:
+    """What `call` says of every draw that is kept."""
+    trail = _joined(session, session.of("sampling"), session.settings.thin)
+    return by_rows(call, session.engine.target, trail.position, session.state.lams[-1], *key)
+
+
+def _joined(session: Session, chunks: list[Chunk], thin: int) -> Trail:
+    """All chunks of a phase in one, every `thin`-th draw of it."""
+    state = session.state
+    blank = session.engine.chains(state.kernel).blank(slot_count(state.lams))
+    trails = [chunk.trail for chunk in chunks]
+    whole = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), blank, *trails)
+    return jax.tree.map(lambda leaf: leaf[:, thin - 1 :: thin], whole)
+
+
+def _numpy(lam: Parameterization) -> Parameterization:
+    return jax.tree.map(np.asarray, lam)
+
+
+def _constants(program: Program, observed: Mapping[str, Any]) -> dict[str, Any]:
+    """The model's arguments that are arrays, under their names, but for the observed ones."""
+    args, kwargs = program.structure.arguments.fill(program.data)
+    try:
+        names = list(python_inspect.signature(program.structure.model).parameters)
+    except (TypeError, ValueError):
+        names = []
+    named = {**dict(zip(names, args)), **kwargs}
+    return {
+        name: np.asarray(value)
+        for name, value in named.items()
+        if isinstance(value, np.ndarray | jax.Array | float | int)
+        and not isinstance(value, bool)
+        and not any(np.array_equal(value, seen) for seen in observed.values())
+    }

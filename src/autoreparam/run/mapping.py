@@ -1,0 +1,54 @@
+"""Draws back in the model's own space: values, likelihoods, predictions, a block at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from autoreparam.program.blocks import in_blocks
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.predictive import predict
+from autoreparam.program.target import Target
+
+ROWS = 1000  # draws per call
+
+
+@jax.jit
+def map_back(target: Target, positions: Any, lam: Parameterization):
+    """Values of every latent and deterministic, and the log determinant, of each position."""
+    return jax.vmap(target.map_back, (0, None))(positions, lam)
+
+
+@jax.jit
+def likelihoods(target: Target, positions: Any, lam: Parameterization):
+    """The log density of every observation at each position."""
+    return jax.vmap(lambda position: target.log_likelihood(position, lam))(positions)
+
+
+@jax.jit
+def predictions(target: Target, positions: Any, lam: Parameterization, key: Any):
+    """Data drawn from the model at each position."""
+
+    def one(position, key):
+        return predict(target.program, target.to_sites(position, lam), key)
+
+    return jax.vmap(one)(positions, jax.random.split(key, len(positions)))
+
+
+def by_rows(
+    call: Callable, target: Target, positions: np.ndarray, lam: Parameterization, *key: Any
+) -> Any:
+    """What `call` gives for draws of shape (chain, draw, dim), a block of rows at a time.
+
+    A `key`, where `call` takes one, is different in each block.
+    """
+    chains, draws, size = positions.shape
+
+    def block(first: int, rows: np.ndarray) -> Any:
+        return call(target, rows, lam, *(jax.random.fold_in(k, first) for k in key))
+
+    joined = in_blocks(block, ROWS, positions.reshape(-1, size))
+    return jax.tree.map(lambda leaf: leaf.reshape(chains, draws, *leaf.shape[1:]), joined)

@@ -1,0 +1,127 @@
+"""The state of a run: one frozen value that can be stored, loaded and turned into a tree."""
+
+import json
+from dataclasses import FrozenInstanceError, replace
+
+import jax
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import autoreparam as ar
+from autoreparam.errors import AutoreparamError, CheckpointError
+from autoreparam.mcmc.policy import Policy
+from autoreparam.mcmc.retune import retune
+from autoreparam.mcmc.snapshot import WORDS, pack, unpack
+from autoreparam.results.progress import Progress
+from autoreparam.run.begin import blank_state, build_engine, first_state
+from autoreparam.run.finish import Shown, build_tree
+from autoreparam.run.session import Session
+from autoreparam.run.settings import Adaptation, Settings
+
+Y = np.array([0.3, -1.0, 2.2, 0.7])
+SETTINGS = Settings("auto", "auto", 30, 60, 2, 0, None, 0.8, 10, 1, False, False)
+
+
+def groups(y):
+    mu = numpyro.sample("mu", dist.Normal(0, 1))
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+    with numpyro.plate("group", len(y)):
+        theta = numpyro.sample("theta", dist.Normal(mu, tau))
+        numpyro.sample("y", dist.Normal(theta, 1.0), obs=y)
+
+
+@pytest.fixture(scope="module")
+def session():
+    engine = build_engine(ar.inspect(groups, (Y,)), SETTINGS)
+    bar = Progress(False)
+    session = Session(SETTINGS, engine, first_state(engine, SETTINGS, "auto", None, bar))
+    session.go(bar)
+    return session
+
+
+def assert_same(one, other):
+    for a, b in zip(jax.tree.leaves(pack(one)), jax.tree.leaves(pack(other)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_state_is_frozen(session):
+    with pytest.raises(FrozenInstanceError):
+        session.state.drawn = 0
+
+
+def test_a_state_on_disk_is_the_state(session):
+    blank = blank_state(session.engine, SETTINGS)
+    assert_same(unpack(pack(session.state), blank), session.state)
+
+
+def test_a_state_of_other_shapes_or_of_another_release_is_refused(session):
+    blank, packed = blank_state(session.engine, SETTINGS), pack(session.state)
+    with pytest.raises(CheckpointError, match="another version"):
+        unpack({name: array for name, array in packed.items() if name != WORDS}, blank)
+    position = next(name for name in packed if "position" in name)
+    with pytest.raises(CheckpointError, match="other shapes"):
+        unpack({**packed, position: np.zeros(3)}, blank)
+
+
+def test_retuning_is_a_function_of_the_state_and_the_window(session):
+    engine, bar = session.engine, Progress(False)
+    state = first_state(engine, SETTINGS, "auto", None, bar)
+    before = pack(state)
+    after, trail = engine.chunk(state)
+    once, twice = (retune(engine, after, [trail], last=False) for _ in range(2))
+    assert_same(replace(once, seconds_learning=0), replace(twice, seconds_learning=0))
+    for name, array in pack(state).items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_the_tree_of_a_run_can_be_built_twice_and_at_any_time(session):
+    first, second = (build_tree(session, Shown()) for _ in range(2))
+    assert first.equals(second)
+    assert first.attrs["notes"] == second.attrs["notes"]
+    early = replace_chunks(session, 4)
+    assert build_tree(early, Shown()).posterior.sizes["draw"] == 0
+
+
+def replace_chunks(session, count):
+    return Session(session.settings, session.engine, session.state, None, session.chunks[:count])
+
+
+def test_a_checkpoint_of_an_earlier_release_is_refused_in_a_sentence(tmp_path):
+    run = tmp_path / "run"
+    ar.sample(groups, (Y,), draws=5, warmup=10, chains=1, progress=False, checkpoint=run)
+    from autoreparam.results import storage
+
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest.pop("sha256")
+    for chunk in manifest["chunks"]:
+        chunk["info"] = {"phase": "sampling", "window_ends": False, "notes": []}
+    storage._replace_manifest(run, manifest)
+    with pytest.raises(CheckpointError, match="earlier release"):
+        ar.resume(run, groups, (Y,), progress=False)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "num_steps", "expected"),
+    [
+        ("auto", None, Policy("hmc", True, True, True)),
+        ("hmc", None, Policy("hmc", True, False, False)),
+        ("nuts", None, Policy("nuts", False, False, False)),
+        ("auto", 3, Policy("hmc", False, False, True, 3)),
+        ("hmc", 3, Policy("hmc", False, False, False, 3)),
+    ],
+)
+def test_what_a_kernel_may_do_is_one_value(kernel, num_steps, expected):
+    assert Policy.of(kernel, num_steps) == expected
+
+
+def test_settings_survive_json():
+    through = json.loads(json.dumps(SETTINGS.to_dict()))
+    assert Settings.from_dict(through) == SETTINGS
+
+
+def test_adaptation_of_another_type_is_refused():
+    with pytest.raises(AutoreparamError, match="adaptation: expected an Adaptation"):
+        ar.sample(groups, (Y,), adaptation={"settling": 0.5})
+    assert ar.Adaptation is Adaptation
