@@ -12,6 +12,8 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import transforms
 
+from autoreparam.program.traits import Coupling
+
 
 class Row(NamedTuple):
     name: str
@@ -139,6 +141,7 @@ class Coupled(NamedTuple):
     centered: Callable
     value: Callable  # of m, t and unit noise
     free: Callable | None = None  # from the value to unconstrained coordinates
+    coupling: Coupling = Coupling.CORRELATED
 
 
 def matrix_value(factor):
@@ -196,16 +199,17 @@ COUPLED = [
             lambda m, t, e: jnp.exp(matrix_value(FACTOR)(m, t, e)), jnp.log),
     Coupled("zero_sum", dist.ZeroSumNormal, lambda m, t: dist.ZeroSumNormal(t, (3, 2)),
             lambda m, t, e: transforms.ZeroSumTransform(2)(t * e),
-            transforms.ZeroSumTransform(2).inv),
+            transforms.ZeroSumTransform(2).inv, Coupling.NONE),
     Coupled("random_walk", dist.GaussianRandomWalk,
-            lambda m, t: dist.GaussianRandomWalk(t, 4), lambda m, t, e: t * jnp.cumsum(e, -1)),
+            lambda m, t: dist.GaussianRandomWalk(t, 4), lambda m, t, e: t * jnp.cumsum(e, -1),
+            coupling=Coupling.SEQUENCE),
     Coupled("state_space", dist.GaussianStateSpace,
             lambda m, t: dist.GaussianStateSpace(
                 3, array(TRANSITION), scale_tril=t * array(FACTOR[:2, :2]),
                 initial_value=m * jnp.ones(2)),
             recursion(lambda m, t, z, e: z @ TRANSITION.T + e @ (t * FACTOR[:2, :2]).T,
-                      lambda m, t: m * jnp.ones(2))),
+                      lambda m, t: m * jnp.ones(2)), coupling=Coupling.SEQUENCE),
     Coupled("euler_maruyama", dist.EulerMaruyama,
             lambda m, t: dist.EulerMaruyama(array(TIMES), sde(m, t), dist.Normal(m, t)),
-            euler_value),
+            euler_value, coupling=Coupling.SEQUENCE),
 ]  # fmt: skip

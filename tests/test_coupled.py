@@ -16,10 +16,15 @@ from test_same_posterior import assert_moments, nuts
 import autoreparam as ar
 from autoreparam.program.move import _carry
 from autoreparam.program.target import Target
+from autoreparam.program.traits import Coupling
 from autoreparam.run.mapping import map_back
 
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 ROWS = {row.name: row for row in COUPLED}
+WORDS = {
+    Coupling.CORRELATED: "; elements are correlated",
+    Coupling.SEQUENCE: "; each element depends on the one before",
+}
 # The same map as other rows, from other parameters.
 SLOW = ("precision", "low_rank", "log_multivariate")
 rows = pytest.mark.parametrize(
@@ -87,7 +92,10 @@ def test_inspect_finds_the_family_and_says_how_its_elements_depend_on_each_other
     site = facts(name)[1].program["x"]
     assert site.distribution == ROWS[name].family.__name__
     assert site.candidate
-    assert site.coupled in site.note
+    assert site.coupling is ROWS[name].coupling
+    said = [coupling for coupling, words in WORDS.items() if words in site.note]
+    assert said == [site.coupling] * (site.coupling is not Coupling.NONE)
+    assert site.side == (site.shape[-1] if site.coupling is Coupling.CORRELATED else 1)
 
 
 @rows

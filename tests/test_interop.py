@@ -12,6 +12,7 @@ from numpyro.infer.util import log_density
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError, ModelError
+from autoreparam.program.families import registry
 from autoreparam.results.tree import Draws, to_tree
 
 
@@ -68,6 +69,45 @@ def test_lam_exported_as_numpyro_code_gives_the_same_coordinates(tree):
 
     first, second = both(1), both(2)
     assert first[0] - second[0] == pytest.approx(first[1] - second[1], rel=1e-6)
+
+
+class Tilted(dist.AsymmetricLaplace):
+    """A family of a user's own, whose rule says what it is made from."""
+
+
+def test_a_family_of_ones_own_is_exported_where_its_rule_says_what_it_is_made_from(monkeypatch):
+    monkeypatch.setattr(registry, "_RULES", dict(registry._RULES))  # leave no rule behind
+
+    @ar.register(Tilted)
+    def tilted(d):
+        noise = Tilted(0.0, 1.0, d.asymmetry)
+        return ar.Standardization(d.loc, d.scale, noise, shape_parameters=("asymmetry",))
+
+    def model():
+        tau = sample("tau", dist.HalfNormal(2))
+        sample("x", Tilted(1.0, tau, 1.5))
+        sample(
+            "w",
+            dist.TransformedDistribution(
+                dist.Normal(0, 1), dist.transforms.AffineTransform(1, tau)
+            ),
+        )
+
+    program = ar.inspect(model)
+    draws = Draws({site.name: np.ones((1, 4, *site.shape)) for site in program.latents}, {})
+    lam = ar.Parameterization.constant(program, 0.3)
+    tree = to_tree(program, draws, parameterizations=[lam], ledger={}, observed={}, constant={},
+                   attrs={})  # fmt: skip
+    text = ar.interop.numpyro_code(tree)
+    assert "'x': LocScaleReparam(0.3, shape_params=[\"asymmetry\"])," in text
+    assert "# 'w' stays centered: LocScaleReparam has no TransformedDistribution." in text
+    names: dict = {}
+    exec(text, names)
+    values = {"tau": 2.0, "w": 0.4, "x_decentered": 0.7}
+    found = log_density(names["reparameterized"](model), (), {}, values)[0]
+    own = {"tau": 2.0, "w": 0.4, "x": 1.0 + 2.0**0.7 * (0.7 - 0.3 * 1.0)}
+    expected = log_density(model, (), {}, own)[0] + 0.7 * np.log(2.0)
+    assert float(found) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_values_come_back_to_the_models_own_space():

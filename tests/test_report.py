@@ -10,11 +10,13 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+import xarray
 from browser import Browser, needs_chromium
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError
-from autoreparam.results.report.content import gather
+from autoreparam.results.geometry import worst_pairs
+from autoreparam.results.report.content import gather, worst_pair
 from autoreparam.results.report.heat import color, heat_map
 from autoreparam.results.report.page import render
 
@@ -139,6 +141,34 @@ def test_the_worst_pair_is_kept_in_both_coordinates(runs):
     kept = np.unique(np.linspace(0, 119, 120).astype(int))
     np.testing.assert_allclose(pair.before[0], child[kept], rtol=1e-6)
     assert not np.allclose(pair.before[0], pair.after[0])
+
+
+def shares(y=None):
+    p = numpyro.sample("p", dist.Beta(2, 3))
+    q = numpyro.sample("q", dist.Beta(2, 3).expand([2]).to_event(1))
+    tau = numpyro.sample("tau", dist.HalfNormal(1.0))
+    with numpyro.plate("group", 3):
+        numpyro.sample("x", dist.Normal(p + q.sum(), tau))
+    # A Normal in the coordinates of the unit interval.
+    inside = dist.transforms.SigmoidTransform()
+    numpyro.sample("inner", dist.TransformedDistribution(dist.Normal(p, tau), inside))
+
+
+def test_sites_on_the_unit_interval_are_among_the_pairs_as_log_odds():
+    random, program = np.random.default_rng(0), ar.inspect(shares)
+    odds = random.normal(size=(2, 100, 8))
+    p, q, tau, x, inner = np.split(odds, [1, 3, 4, 7], axis=-1)
+    x, inner = 3 * p + 0.1 * x, 2 * p + 0.1 * inner
+    values = {"p": p[..., 0], "q": q, "tau": np.exp(tau[..., 0]), "x": x, "inner": inner[..., 0]}
+    for name in ("p", "q", "inner"):
+        values[name] = 1 / (1 + np.exp(-values[name]))
+    pairs = worst_pairs(program, values, odds, np.zeros((2, 100)))
+    tree = xarray.DataTree.from_dict({"geometry": pairs})
+    for site, child in (("x", "x["), ("inner", "logit inner")):
+        pair = worst_pair(tree, site)
+        assert pair.child.startswith(child)
+        assert pair.parent == "logit p"
+        np.testing.assert_allclose(pair.before[1], p.ravel(), rtol=1e-5)
 
 
 def test_an_interleaved_run_shows_both_of_its_parameterizations(runs):

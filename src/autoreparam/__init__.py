@@ -1,6 +1,7 @@
 """Write Bayesian models the natural way; sample them in the parameterization that fits the data."""
 
 from autoreparam import interop, paper, zoo
+from autoreparam.program import families
 from autoreparam.program.families import Standardization, register
 from autoreparam.program.handlers import log_joint, reparameterize
 from autoreparam.program.parameterization import Parameterization
@@ -19,6 +20,7 @@ __all__ = [
     "Standardization",
     "compilation_cache",
     "efficiency",
+    "families",
     "inspect",
     "interop",
     "learn",

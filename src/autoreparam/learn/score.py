@@ -34,6 +34,7 @@ from autoreparam.program.blocks import in_blocks
 from autoreparam.program.move import MOST_SITES, block, held_out, large_matrices, move
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
+from autoreparam.program.traits import Coupling
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +153,9 @@ def _affordable(target: Target, most: int) -> int:
 
 def _in_turn(target: Target) -> bool:
     """Whether elements of a site depend on each other, which takes longer to compute."""
-    return any(site.loop or site.coupled for site in target.program.candidates)
+    return any(
+        site.loop or site.coupling is not Coupling.NONE for site in target.program.candidates
+    )
 
 
 def _largest(target: Target, inflations: np.ndarray, sites: Iterable[str]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,15 @@ from autoreparam.program.families import standardize
 from autoreparam.program.record import Record
 from autoreparam.program.site import ONE_AT_A_TIME
 
-if TYPE_CHECKING:
-    from autoreparam.program.program import Program
-
 DRAWS = 101
+
+
+class Runnable(Protocol):
+    """A model on its data; a pytree, since compiled code takes it as an argument."""
+
+    def run(self) -> Any:
+        """Runs the model inside whatever handlers are active."""
+        ...
 
 
 class _Scales(Record):
@@ -47,7 +52,7 @@ class _Scales(Record):
 
 
 @partial(jax.jit, static_argnums=1)
-def prior_scales(program: Program, names: frozenset[str]) -> dict[str, Any]:
+def prior_scales(program: Runnable, names: frozenset[str]) -> dict[str, Any]:
     """The scale of each named site in each of `DRAWS` draws from the prior."""
 
     def draw(key):

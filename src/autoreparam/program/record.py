@@ -15,6 +15,7 @@ from numpyro.ops.pytree import PytreeTrace
 from numpyro.primitives import Messenger
 
 from autoreparam.errors import ModelError
+from autoreparam.program.coordinate import coordinate_of
 from autoreparam.program.families import unwrap
 from autoreparam.program.loops import is_scan
 from autoreparam.program.site import Loop, Site
@@ -152,10 +153,15 @@ def _describe(msg, given: bool, loop: Loop | None) -> Site:
             f"site '{site.name}' has a support that depends on values inside scan or cond. Sample "
             "a variable of fixed support and transform it."
         )
-    free = tuple(biject_to(fn.support).inverse_shape(shape))
-    note = "masked" if mask is not None else ""
-    scanned = fn.support if loop is not None else None
-    return replace(site, unconstrained_shape=free, scanned=scanned, loop=loop, note=note)
+    transform = biject_to(fn.support)
+    return replace(
+        site,
+        coordinate=coordinate_of(transform),
+        unconstrained_shape=tuple(transform.inverse_shape(shape)),
+        scanned=fn.support if loop is not None else None,
+        loop=loop,
+        note="masked" if mask is not None else "",
+    )
 
 
 def _kind(base: dist.Distribution, observed: bool) -> str:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-CORRELATED = "elements are correlated"  # what `coupled` says of a site with a dense factor
+from autoreparam.program.coordinate import Coordinate
+from autoreparam.program.traits import Coupling
 
 
 class Loop(NamedTuple):
@@ -27,7 +28,8 @@ class Site:
     distribution: str
     shape: tuple[int, ...]
     event_dim: int
-    support: str
+    support: str  # in words
+    coordinate: Coordinate | None = None  # of an element of that support, where it is simple
     unconstrained_shape: tuple[int, ...] = ()
     plates: tuple[tuple[str, int], ...] = ()  # name and axis, counted from the end of the value
     loc_parents: tuple[str, ...] = ()
@@ -35,8 +37,9 @@ class Site:
     parents: tuple[str, ...] = ()
     scanned: Any = None  # inside `scan` or `cond`: the constraint that its values satisfy
     loop: Loop | None = None  # the same: which one
-    coupled: str = ""  # how its elements depend on each other, in words
+    coupling: Coupling = Coupling.NONE
     heavy: bool = False  # tails that a coordinate can make light
+    shape_parameters: tuple[str, ...] | None = None  # see `Traits`
     standardizable: bool = False
     candidate: bool = False
     note: str = ""
@@ -49,7 +52,7 @@ class Site:
     @property
     def side(self) -> int:
         """Rows of the matrix that its density factorizes, or 1."""
-        return self.unconstrained_shape[-1] if self.coupled == CORRELATED else 1
+        return self.unconstrained_shape[-1] if self.coupling is Coupling.CORRELATED else 1
 
 
 # NumPyro's stack of handlers belongs to the process: two threads that trace models at the same time

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from autoreparam.program.trace import Site
+from autoreparam.program.site import Site
 
 HEADER = ("site", "kind", "distribution", "shape", "support", "depends on", "reparameterized")
 

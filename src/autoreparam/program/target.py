@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -148,7 +149,7 @@ class Target:
         }
 
 
-class _Visit(Messenger):
+class _Visit(Messenger, ABC):
     """Runs the model once, placing every latent and adding up the terms of the log density."""
 
     def __init__(self, program: Program):
@@ -214,13 +215,13 @@ class _Visit(Messenger):
             log_prob = log_prob if msg["scale"] is None else msg["scale"] * log_prob
         self.terms.append(jnp.sum(log_prob))
 
+    @abstractmethod
     def place(self, site: Site, msg) -> tuple[Array, Array]:
         """The value of a latent, and its share of the log density."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scanned(self, site: Site) -> Array:
         """The value of a latent inside `cond`, or of one that stays centered inside `scan`."""
-        raise NotImplementedError
 
     def series(self, site: Site) -> Any:
         """What a step of `scan` needs to know for the value of a latent, by step."""

@@ -16,10 +16,11 @@ from numpyro.handlers import seed
 from autoreparam.errors import ModelError, known
 from autoreparam.program.arguments import Arguments, split
 from autoreparam.program.dependence import depends_on
-from autoreparam.program.families import Standardization, Unsupported, standardize
+from autoreparam.program.families import Unsupported, standardize
 from autoreparam.program.program import Program, Structure
 from autoreparam.program.record import Record, compare
 from autoreparam.program.site import ONE_AT_A_TIME, Site
+from autoreparam.program.traits import Coupling, Traits
 
 __all__ = ["Program", "Site", "Structure", "inspect"]
 
@@ -30,6 +31,11 @@ VALUE_NEEDED = (
     jax.errors.TracerBoolConversionError,
     jax.errors.NonConcreteBooleanIndexError,
 )
+
+COUPLED = {  # in the words of the table
+    Coupling.CORRELATED: "elements are correlated",
+    Coupling.SEQUENCE: "each element depends on the one before",
+}
 
 
 def inspect(
@@ -127,8 +133,7 @@ class _Depend(Record):
         self.kept: dict[str, Any] = {}
         self.results: list[Any] = []  # log densities and deterministics
         self.notes: dict[str, str] = {}
-        self.coupled: dict[str, str] = {}
-        self.heavy: set[str] = set()
+        self.traits: dict[str, Traits] = {}
 
     def draw(self, msg) -> Any:
         return self.values[msg["name"]] if msg["name"] in self.values else super().draw(msg)
@@ -150,9 +155,7 @@ class _Depend(Record):
             try:
                 rule = standardize(fn)
                 loc, scale = rule.loc, rule.spread
-                self.coupled[name] = rule.coupled
-                if isinstance(rule, Standardization) and rule.tails is not None:
-                    self.heavy.add(name)
+                self.traits[name] = rule.traits
             except Unsupported as reason:
                 self.notes[name] = str(reason)
         self.kept[name] = {"loc": loc, "scale": scale, "all": jax.tree.leaves(fn)}
@@ -162,8 +165,7 @@ def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[
     """The sites with what they depend on, and a digest of what the model has captured."""
     latents = [site for site in sites.values() if site.kind == "latent"]
     notes: dict[str, str] = {}
-    coupled: dict[str, str] = {}
-    heavy: set[str] = set()
+    traits: dict[str, Traits] = {}
 
     def run(data, values):
         args, kwargs = arguments.fill(data)
@@ -172,8 +174,7 @@ def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[
             seed(model, 0)(*args, **kwargs)
         compare(sites, depend.sites)
         notes.update(depend.notes)
-        coupled.update(depend.coupled)
-        heavy.update(depend.heavy)
+        traits.update(depend.traits)
         return depend.kept, depend.results
 
     dtype = jnp.result_type(float)
@@ -196,9 +197,8 @@ def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[
             scale_parents=names(found["scale"]),
             parents=names(found["all"]),
             standardizable=site.kind == "latent" and name not in notes and not _in_cond(site),
-            coupled=coupled.get(name, ""),
-            heavy=name in heavy,
             note=notes.get(name, site.note),
+            **traits.get(name, Traits())._asdict(),
         )
     return result, fingerprint(traced)
 
@@ -244,7 +244,8 @@ def _decide(site: Site, asked: Any, wanted: set[str] | None) -> Site:
     if not site.standardizable:
         note = "inside cond" if _in_cond(site) else site.note
         return replace(site, note=f"{note}; stays centered")
-    dependent = bool(site.loc_parents or site.scale_parents or site.coupled)
+    coupled = site.coupling is not Coupling.NONE
+    dependent = bool(site.loc_parents or site.scale_parents or coupled)
     dependent |= site.heavy and site.size > 1  # local scales, say: each knows little but its prior
     candidate = site.name in wanted if wanted is not None else dependent or asked == "all"
     parts = []
@@ -253,8 +254,8 @@ def _decide(site: Site, asked: Any, wanted: set[str] | None) -> Site:
     if site.scale_parents:
         parts.append(f"scale depends on {_listed(site, site.scale_parents)}")
     reason = "; ".join(parts) or "location and scale are constant"
-    if site.coupled:
-        reason += f"; {site.coupled}"
+    if coupled:
+        reason += f"; {COUPLED[site.coupling]}"
     if site.heavy and candidate:
         reason += "; heavy tails"
     if dependent != candidate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,9 +11,6 @@ from autoreparam.results.lam import parameterization, sites
 
 if TYPE_CHECKING:
     import xarray
-
-SHAPES = {"Normal": "", "Cauchy": "", "Laplace": "", "Logistic": "", "Gumbel": "",
-          "StudentT": ', shape_params=["df"]'}  # fmt: skip
 
 
 def numpyro_code(tree: xarray.DataTree) -> str:
@@ -26,7 +24,7 @@ def numpyro_code(tree: xarray.DataTree) -> str:
     >>> print(ar.interop.numpyro_code(tree))
     """
     lam = parameterization(tree)
-    families = {site["name"]: site["distribution"] for site in sites(tree)}
+    entries = {entry["name"]: entry for entry in sites(tree)}
     lines = [
         "import numpy as np",
         "import numpyro",
@@ -37,16 +35,17 @@ def numpyro_code(tree: xarray.DataTree) -> str:
     ]
     left = []
     for name in lam.sites:
-        family = families[name]
-        if family not in SHAPES:
+        family, shapes = entries[name]["distribution"], entries[name]["shape_parameters"]
+        if shapes is None:
             left.append(f"# {name!r} stays centered: LocScaleReparam has no {family}.")
         elif not np.array_equal(lam[name], lam.scale[name]):
             left.append(f"# {name!r} stays centered: its location and scale have a λ each.")
         else:
             if name in lam.tail and np.any(lam.tail[name]):
                 left.append(f"# {name!r} has λ alone: LocScaleReparam leaves its heavy tails.")
-            text = f"LocScaleReparam({_array(np.asarray(lam[name]))}{SHAPES[family]})"
-            lines.append(f"    {name!r}: {text},")
+            kept = f", shape_params={json.dumps(shapes)}" if shapes else ""
+            centered = _array(np.asarray(lam[name]))
+            lines.append(f"    {name!r}: LocScaleReparam({centered}{kept}),")
     lines += ["}", *left, "", "", "def reparameterized(model):"]
     lines += ['    """The model, for any NumPyro tool."""']
     lines += ["    return numpyro.handlers.reparam(model, config=config)", ""]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,12 +20,6 @@ POINTS = 1000  # kept of each pair
 RANKED = 400  # draws that decide which pair is the worst
 SCALARS = 200  # of a site that are looked at
 PAIRS = 8  # one a site
-
-FREE: dict[str, Callable] = {
-    "real": lambda z: z,
-    "positive": np.log,
-    "unit_interval": lambda z: np.log(z) - np.log1p(-z),
-}
 
 
 def worst_pairs(
@@ -62,12 +56,12 @@ def worst_pairs(
             continue
         here = {name: before[name][looked] for name in (site.name, *parents)}
         parent, i, j = _worst(here, site.name, parents)
-        pair: dict[str, Any] = {
-            "child": _label(site, columns[site.name][i]),
-            "parent": _label(program[parent], columns[parent][j]),
-            "child_free": site.support,
-            "parent_free": program[parent].support,
-        }
+        pair: dict[str, Any] = {}
+        for role, which, element in (("child", site.name, i), ("parent", parent, j)):
+            label = _label(program[which], columns[which][element])
+            coordinate = program[which].coordinate
+            pair[role] = label
+            pair[f"{role}_coordinate"] = coordinate.name(label) if coordinate else label
         for title, coordinates in (("before", before), ("after", after)):
             x, y = coordinates[site.name][:, i], coordinates[parent][:, j]
             given = _given({name: coordinates[name][looked] for name in parents}, len(looked))
@@ -119,10 +113,10 @@ def _free(
     site: Site, draws: np.ndarray, rows: np.ndarray, columns: np.ndarray
 ) -> np.ndarray | None:
     """Unconstrained draws of some elements of a site; None where that is not simple."""
-    if site.support not in FREE or draws.shape[1] != site.size:
+    if site.coordinate is None or draws.shape[1] != site.size:
         return None
     with np.errstate(all="ignore"):
-        free = FREE[site.support](draws[np.ix_(rows, columns)].astype(float))
+        free = site.coordinate.free(draws[np.ix_(rows, columns)].astype(float))
     return free if np.isfinite(free).all() else None
 
 

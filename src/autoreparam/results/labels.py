@@ -210,6 +210,7 @@ def described(program: Program, names: Mapping[str, str]) -> str:
                 "variable": names.get(site.name, site.name),
                 "kind": site.kind,
                 "distribution": site.distribution,
+                "shape_parameters": site.shape_parameters,
                 "shape": list(site.shape),
                 "parents": list(site.parents),
                 "candidate": site.candidate,

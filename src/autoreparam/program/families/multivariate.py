@@ -1,6 +1,7 @@
 """Families with correlated elements: `u = loc + L e` with a triangular factor `L`."""
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +12,18 @@ from numpyro.distributions.transforms import IdentityTransform, Transform, ZeroS
 
 from autoreparam.program.families.registry import Standardization, register
 from autoreparam.program.maps import CorrelatedMap, SiteMap, triangular
-from autoreparam.program.site import CORRELATED
+from autoreparam.program.traits import Coupling, Traits
 
 
-class Correlated(NamedTuple):
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Correlated:
     """A site seen as `value = transform(loc + factor @ e)`, `factor` lower triangular."""
 
     loc: Any
     factor: Any
     noise: dist.Distribution
-    transform: Transform = IdentityTransform()
+    transform: Transform = field(default_factory=IdentityTransform)
 
     @property
     def scale(self) -> Any:
@@ -33,9 +36,9 @@ class Correlated(NamedTuple):
         return self.factor
 
     @property
-    def coupled(self) -> str:
-        """How elements depend on each other."""
-        return CORRELATED
+    def traits(self) -> Traits:
+        """Elements depend on each other through the factor."""
+        return Traits(Coupling.CORRELATED)
 
     def map(self, lam_loc: Any, lam_scale: Any, reference: Any, mask: Any = None) -> SiteMap:
         """The map of all elements of a vector together."""

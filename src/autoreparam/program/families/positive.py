@@ -1,5 +1,7 @@
 """Positive scale families: `value = c * w`, a shift by `log c` on the log scale."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
@@ -30,7 +32,7 @@ def exponential(d: dist.Exponential) -> Standardization:
 def gamma(d: dist.Gamma) -> Standardization:
     """`value = w / rate`; the concentration stays with the noise."""
     rule = log_shift(-jnp.log(d.rate), dist.Gamma(d.concentration, 1.0))
-    return rule._replace(tails=LogGamma(d.concentration))
+    return replace(rule, tails=LogGamma(d.concentration))
 
 
 @register(dist.InverseGamma)

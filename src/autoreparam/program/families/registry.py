@@ -9,8 +9,10 @@ support a family:
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import Array, lax
@@ -23,14 +25,14 @@ from numpyro.distributions.transforms import (
 )
 
 from autoreparam.program.maps import ElementMap, SiteMap, SteadyMap
+from autoreparam.program.traits import Traits
 
 
 class Standardized(Protocol):
     """A site seen as `value = transform(u)` with `u` a function of noise `e`.
 
     `loc` and `scale` broadcast against `u`; `spread` is a pytree of all that scales and dependence
-    between elements are computed from. `coupled` says in words how elements depend on each other,
-    and is empty where they do not.
+    between elements are computed from. `traits` is what other rooms need to know of the family.
     """
 
     @property
@@ -49,27 +51,35 @@ class Standardized(Protocol):
     def spread(self) -> Any: ...  # noqa: D102
 
     @property
-    def coupled(self) -> str: ...  # noqa: D102
+    def traits(self) -> Traits: ...  # noqa: D102
 
     def map(self, lam_loc: Any, lam_scale: Any, reference: Any, mask: Any) -> SiteMap:
         """The map between noise, working coordinates and values at one λ."""
         ...
 
 
-class Standardization(NamedTuple):
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Standardization:
     """A site seen as `value = transform(u)`, `u = loc + scale * e`, with `e` drawn from `noise`.
 
     `loc` and `scale` broadcast against the value; `noise` is univariate and may keep shape
     parameters (degrees of freedom, a concentration); `transform` acts on each element alone.
     `tails` is for noise with heavy tails: a coordinate in which they are light (`maps/tails.py`),
-    or one over the degrees of freedom where they are a Student-t's.
+    or one over the degrees of freedom where they are a Student-t's. `symmetric` says that `-e` has
+    the law of `e`; `shape_parameters` are the names of what the family is constructed from beside
+    `loc` and `scale`, None where it is not made from these two.
     """
 
     loc: Any
     scale: Any
     noise: dist.Distribution
-    transform: Transform = IdentityTransform()
+    transform: Transform = field(default_factory=IdentityTransform)
     tails: Any = None
+    symmetric: bool = field(default=False, kw_only=True, metadata={"static": True})
+    shape_parameters: tuple[str, ...] | None = field(
+        default=None, kw_only=True, metadata={"static": True}
+    )
 
     @property
     def spread(self) -> Any:
@@ -77,15 +87,17 @@ class Standardization(NamedTuple):
         return self.scale
 
     @property
-    def coupled(self) -> str:
-        """Nothing: elements are independent given location and scale."""
-        return ""
+    def traits(self) -> Traits:
+        """Elements are independent given location and scale."""
+        return Traits(heavy=self.tails is not None, shape_parameters=self.shape_parameters)
 
     def map(self, lam_loc: Any, lam_scale: Any, reference: Any, mask: Any = None) -> SiteMap:
         """The map of each element for itself."""
         return ElementMap(self, lam_loc, lam_scale, reference, mask)
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class Sequential(Standardization):
     """The same for an element whose location is a function of elements before it."""
 
@@ -129,7 +141,7 @@ def standardize(fn: dist.Distribution, *, sequential: bool = False) -> Standardi
         if type_ in _RULES:
             rule = _RULES[type_](base)
             if sequential and isinstance(rule, Standardization):
-                return Sequential(*rule)
+                return Sequential(**vars(rule))
             return rule
     raise Unsupported(f"no rule for the {type(base).__name__} family")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from autoreparam.program.families.registry import (
     standardize,
 )
 from autoreparam.program.maps import SequenceMap, SiteMap
+from autoreparam.program.traits import Coupling, Traits
 
 UNIT = dist.Normal(0.0, 1.0)
 
@@ -74,9 +75,9 @@ class Sequence:
         return jnp.moveaxis(jnp.concatenate([first[1][None], later]), 0, self.axis)
 
     @property
-    def coupled(self) -> str:
-        """How elements depend on each other."""
-        return "each element depends on the one before"
+    def traits(self) -> Traits:
+        """Each element depends on the one before it."""
+        return Traits(Coupling.SEQUENCE)
 
     def map(self, lam_loc: Any, lam_scale: Any, reference: Any, mask: Any = None) -> SiteMap:
         """The map of the whole sequence."""
@@ -110,11 +111,13 @@ def state_space(d: dist.GaussianStateSpace) -> Sequence:
 def euler_maruyama(d: dist.EulerMaruyama) -> Sequence:
     """`x_(t+h) = x_t + h f(x_t, t) + sqrt(h) g(x_t, t) e`, from a draw of the initial law."""
     first: Any = standardize(d.init_dist)
-    if not isinstance(first.noise, dist.Normal) or not isinstance(
-        first.transform, IdentityTransform
+    if (
+        first.traits.coupling is Coupling.SEQUENCE
+        or not isinstance(first.noise, dist.Normal)
+        or not isinstance(first.transform, IdentityTransform)
     ):
         raise Unsupported("an EulerMaruyama process with an initial law that is not Normal")
-    first = first._replace(loc=jnp.broadcast_to(first.loc, d.init_dist.shape()))
+    first = replace(first, loc=jnp.broadcast_to(first.loc, d.init_dist.shape()))
     events = d.event_dim - 1
 
     def follow(previous, inputs, drift):

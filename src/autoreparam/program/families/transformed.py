@@ -1,5 +1,6 @@
 """Element-wise bijections of a registered base: LogNormal and whatever else users compose."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,16 +19,7 @@ from autoreparam.program.families.registry import (
     register,
     standardize,
 )
-
-# Only for these may an affine step of unknown sign become part of the scale.
-SYMMETRIC = (
-    dist.Normal,
-    dist.StudentT,
-    dist.Cauchy,
-    dist.Laplace,
-    dist.Logistic,
-    dist.SoftLaplace,
-)
+from autoreparam.program.traits import Coupling
 
 
 @register(dist.TransformedDistribution)
@@ -38,23 +30,24 @@ def transformed(d: dist.TransformedDistribution) -> Standardized:
     `AffineTransform(mu, tau)` of a unit Normal is a `Normal(mu, tau)` here too.
     """
     rule: Any = standardize(d.base_dist)
-    if not hasattr(rule, "_replace"):
+    if rule.traits.coupling is Coupling.SEQUENCE:
         raise Unsupported(f"a transformed {type(d.base_dist).__name__}")
     steps = _flat([rule.transform, *d.transforms])
-    symmetric = isinstance(rule, Standardization) and isinstance(rule.noise, SYMMETRIC)
-    while steps and isinstance(steps[0], AffineTransform) and symmetric:
-        step = steps.pop(0)
-        rule = rule._replace(
-            loc=step.loc + step.scale * rule.loc, scale=jnp.abs(step.scale) * rule.scale
-        )
+    if isinstance(rule, Standardization):
+        rule = replace(rule, shape_parameters=None)  # those of the base
+        # Only with symmetric noise may a step of unknown sign become part of the scale.
+        while rule.symmetric and steps and isinstance(steps[0], AffineTransform):
+            step = steps.pop(0)
+            loc, scale = step.loc + step.scale * rule.loc, jnp.abs(step.scale) * rule.scale
+            rule = replace(rule, loc=loc, scale=scale)
     for step in steps:
         if step.domain.event_dim or step.codomain.event_dim:
             raise Unsupported(f"{type(step).__name__} does not act on each element alone")
         if isinstance(step, AbsTransform):
             raise Unsupported("AbsTransform cannot be undone")
     if len(steps) == 1:
-        return rule._replace(transform=steps[0])
-    return rule._replace(transform=ComposeTransform(steps) if steps else IdentityTransform())
+        return replace(rule, transform=steps[0])
+    return replace(rule, transform=ComposeTransform(steps) if steps else IdentityTransform())
 
 
 def _flat(transforms) -> list:

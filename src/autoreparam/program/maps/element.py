@@ -11,6 +11,7 @@ is the map of a family whose elements are independent; `SiteMap` is what every k
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SiteMap:
+class SiteMap(ABC):
     """One site's rule with its λ: noise <-> working coordinates <-> value.
 
     The map from noise to working coordinates, and that from noise to `u`, are triangular: each has
@@ -46,29 +47,29 @@ class SiteMap:
     mask: Any = None
     tail: Any = None  # of heavy-tailed noise: 0 as it is, 1 as light as a Normal's
 
+    @abstractmethod
     def point(self, working: Array) -> Point:
         """The point at working coordinates."""
-        raise NotImplementedError
 
+    @abstractmethod
     def point_of_noise(self, noise: Array) -> Point:
         """The point at `e`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def point_of_free(self, free: Array) -> Point:
         """The point at `u`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def working(self, point: Point) -> Array:
         """Working coordinates of a point."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log_stretch(self, point: Point) -> Array:
         """`log |d working / d e|` of each element."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log_scale(self, point: Point) -> Array:
         """`log |du / de|` of each element."""
-        raise NotImplementedError
 
     def point_of_value(self, value: Array) -> Point:
         """The point at the model's own value."""

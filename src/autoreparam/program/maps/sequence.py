@@ -25,11 +25,11 @@ class SequenceMap(SiteMap):
 
     def point(self, working: Array) -> Point:
         """The point at working coordinates."""
-        return self._walk(working, SiteMap.point)
+        return self._walk(working, lambda map_, given: map_.point(given))
 
     def point_of_noise(self, noise: Array) -> Point:
         """The point at `e`."""
-        return self._walk(noise, SiteMap.point_of_noise)
+        return self._walk(noise, lambda map_, given: map_.point_of_noise(given))
 
     def point_of_free(self, free: Array) -> Point:
         """The point at `u`."""
@@ -57,14 +57,11 @@ class SequenceMap(SiteMap):
 
     def _walk(self, given: Array, place: Callable[[SiteMap, Array], Point]) -> Point:
         lead, lams = self._lead(given, given), self._lams(given)
-        start = getattr(self._map(self.rule.first, [lam[0] for lam in lams]), place.__name__)(
-            lead[0]
-        )
+        start = place(self._map(self.rule.first, [lam[0] for lam in lams]), lead[0])
 
         def step(previous, xs):
             here, inputs, lam = xs
-            map_ = self._map(self.rule.follow(previous, inputs), lam)
-            point = getattr(map_, place.__name__)(here)
+            point = place(self._map(self.rule.follow(previous, inputs), lam), here)
             return point.free, point
 
         later = (lead[1:], self.rule.inputs, [lam[1:] for lam in lams])

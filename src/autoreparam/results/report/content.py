@@ -161,19 +161,13 @@ def worst_pair(tree: xarray.DataTree, site: str | None = None) -> Pair | None:
         return None
     row = pairs.isel(pair=own[0])
     return Pair(
-        child=_free(row, "child"),
-        parent=_free(row, "parent"),
+        child=str(row["child_coordinate"].values),
+        parent=str(row["parent_coordinate"].values),
         before=(row["before_x"].values, row["before_y"].values),
         after=(row["after_x"].values, row["after_y"].values),
         dependence=(float(row["dependence_before"]), float(row["dependence_after"])),
         diverging=row["diverging"].values.astype(bool),
     )
-
-
-def _free(row: xarray.Dataset, which: str) -> str:
-    """What an unconstrained coordinate is called: `log tau` for a positive one."""
-    word = {"positive": "log ", "unit_interval": "logit "}
-    return word.get(str(row[f"{which}_free"].values), "") + str(row[which].values)
 
 
 def _row(
