@@ -8,7 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from families_table import COUPLED, FACTOR
+from families_table import COUPLED, FACTOR, TIMES
 from numpyro.handlers import seed, trace
 from numpyro.infer.util import log_density
 from test_same_posterior import assert_moments, nuts
@@ -96,6 +96,17 @@ def test_inspect_finds_the_family_and_says_how_its_elements_depend_on_each_other
     said = [coupling for coupling, words in WORDS.items() if words in site.note]
     assert said == [site.coupling] * (site.coupling is not Coupling.NONE)
     assert site.side == (site.shape[-1] if site.coupling is Coupling.CORRELATED else 1)
+
+
+def test_a_process_that_starts_from_a_sequence_stays_centered_and_inspect_says_why():
+    def model():
+        t = numpyro.sample("t", dist.LogNormal(0.0, 1.0))
+        start = dist.GaussianRandomWalk(t, 2)
+        numpyro.sample("x", dist.EulerMaruyama(TIMES, lambda x, _: (-x, t), start))
+
+    site = ar.inspect(model)["x"]
+    assert not site.candidate
+    assert "an initial law that is not Normal; stays centered" in site.note
 
 
 @rows
