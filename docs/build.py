@@ -1,6 +1,6 @@
-"""What the documentation's build makes itself: pictures, an example report, tables of benchmarks.
+"""What the build of the documentation makes: pictures, an example report, benchmark tables.
 
-A file that a page asks for is made once a build; nothing is written into the source tree.
+Each file that a page asks for is made once per build; nothing is written into the source tree.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def table(name: str) -> str:
 
 
 def medians(runs: list[dict]) -> list[dict]:
-    """Runs of `benchmarks.total_cost`: a row a model and kernel, a column a parameterization."""
+    """Results of `benchmarks.total_cost`, one row per model and kernel."""
     rows = []
     models = list(dict.fromkeys(run["model"] for run in runs))
     pairs = {(run["model"], run["kernel"]) for run in runs}
@@ -92,7 +92,7 @@ def svg(figure) -> str:
         return text.getvalue()
 
 
-# -- the mathematics, by arithmetic alone -----------------------------------------------------
+# -- the mathematics, by plain arithmetic -----------------------------------------------------
 
 
 def funnel() -> str:
@@ -104,7 +104,7 @@ def funnel() -> str:
         figure, axes = plt.subplots(1, 3, figsize=(9, 3), sharey=True, layout="constrained")
         for ax, lam in zip(axes, (1.0, 0.5, 0.0)):
             ax.plot(np.exp(lam * log_tau) * noise, log_tau, ".", markersize=2, alpha=0.5)
-            words = {1.0: "centered", 0.5: "half way", 0.0: "non-centered"}[lam]
+            words = {1.0: "centered", 0.5: "halfway", 0.0: "non-centered"}[lam]
             ax.set(title=f"λ = {lam:g}, {words}", xlabel="what the sampler moves", xlim=(-9, 9))
         axes[0].set_ylabel("log tau")
         return svg(figure)
@@ -115,7 +115,7 @@ def few_or_many() -> str:
     random = np.random.default_rng(2)
     with plt.rc_context(INK):
         figure, axes = plt.subplots(2, 2, figsize=(7.5, 5.5), layout="constrained")
-        for row, (count, words) in zip(axes, ((0.1, "few data"), (50.0, "many data"))):
+        for row, (count, words) in zip(axes, ((0.1, "little data"), (50.0, "much data"))):
             # mu ~ N(0, 1), theta ~ N(mu, 1), observed with precision `count`.
             precision = np.array([[2.0, -1.0], [-1.0, 1.0 + count]])
             draws = random.multivariate_normal([0, 0], np.linalg.inv(precision), 800)
@@ -139,7 +139,7 @@ def runs() -> dict:
     """Twenty groups of very unequal sizes, sampled in three parameterizations."""
     problem = ar.zoo.load("unequal_groups")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what is wrong with these runs is what they are to show
+        warnings.simplefilter("ignore")  # these runs are meant to show what goes wrong
         return {
             method: ar.sample(
                 problem.model, problem.args, problem.kwargs, parameterization=method,
