@@ -1,0 +1,1 @@
+"""The gauntlet: posteriors that break samplers, known and generated, run by default settings."""
