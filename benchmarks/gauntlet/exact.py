@@ -25,7 +25,7 @@ def simulate_walk() -> np.ndarray:
 
 
 def exact_moments(name: str) -> Moments | None:
-    """Means and mean squares of every scalar of a known model, or None where no formula has them."""
+    """Means and mean squares of the scalars of a known model; None where no formula has them."""
     match name:
         case "random_walk":
             return _walk()

@@ -135,7 +135,9 @@ def describe(spec: Spec) -> str:
     units = ", ".join(f"{one.unit:g}{'+' if one.offset else ''}" for one in spec.covariates)
     ending = f"; noise {spec.noise_prior}, unit {spec.unit:g}" * (spec.likelihood in IDENTITY)
     return (
-        f"{spec.likelihood}, {spec.pattern}; " + "; ".join(parts) + f"; x of units [{units}]{ending}"
+        f"{spec.likelihood}, {spec.pattern}; "
+        + "; ".join(parts)
+        + f"; x of units [{units}]{ending}"
     )
 
 
