@@ -83,8 +83,8 @@ def draw_spec(seed: int) -> Spec:
         effects += _factor(rng, "abc"[factor], factor, pattern, covariates, unit)
     while sum(effect.dimensions for effect in effects) > MOST_DIMENSIONS - 20:
         effects = [_smaller(effect) for effect in effects]
-    return Spec(seed, likelihood, pattern, unit, tuple(effects), covariates,
-                noise_prior=_choice(rng, PRIORS), intercept_width=unit * 10.0 ** rng.integers(1, 4))  # fmt: skip
+    noise_prior, width = _choice(rng, PRIORS), unit * 10.0 ** rng.integers(1, 4)
+    return Spec(seed, likelihood, pattern, unit, tuple(effects), covariates, noise_prior, width)
 
 
 def _factor(rng, letter, position, pattern, covariates, unit) -> list[Effect]:

@@ -86,7 +86,7 @@ class Worker:
         self.x64 = x64
         flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
         one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        self.messages = tempfile.TemporaryFile()  # noqa: SIM115: it lives as long as the worker
+        self.messages = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.gauntlet.worker"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.messages, text=True,
@@ -99,7 +99,8 @@ class Worker:
 
     def ask(self, task: Task, limit: float, late: Callable[[], bool]) -> dict[str, Any] | None:
         """The row of a task; None where time was up before it was done."""
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         began = time.monotonic()
         try:
             self.process.stdin.write(json.dumps(task.to_dict()) + "\n")
@@ -110,8 +111,7 @@ class Worker:
             if late():
                 return None
             if time.monotonic() - began > limit:
-                return {"failure": "timeout", "lost": True, "warnings": [],
-                        "seconds": round(time.monotonic() - began, 2)}  # fmt: skip
+                return _failure("timeout", began)
         answer = self.process.stdout.readline()
         return json.loads(answer) if answer else self._lost(began)
 
@@ -127,8 +127,13 @@ class Worker:
         self.process.wait()
         self.messages.seek(0)
         last = self.messages.read()[-500:].decode(errors="replace")
-        return {"failure": f"the process ended with {self.process.returncode}: {last}",
-                "lost": True, "warnings": [], "seconds": round(time.monotonic() - began, 2)}  # fmt: skip
+        return _failure(f"the process ended with {self.process.returncode}: {last}", began)
+
+
+def _failure(message: str, began: float) -> dict[str, Any]:
+    """The row of a run whose process has to be replaced."""
+    seconds = round(time.monotonic() - began, 2)
+    return {"failure": message, "lost": True, "warnings": [], "seconds": seconds}
 
 
 def append(path: Path, row: dict[str, Any]) -> None:

@@ -38,9 +38,12 @@ def r_hat_of(row: Row) -> float:
 
 
 def _rates(rows: list[Row]) -> str:
-    lines = ["## Failures", f"{'models':17s} {'method':20s} {'runs':>5s} {'error':>6s} {'timeout':>8s} "
-             f"{'>1.05':>12s} {'silent':>7s} {'>1.01':>12s} {'silent':>7s} {'diverging':>10s} "
-             f"{'total':>7s} {'seconds':>8s}"]  # fmt: skip
+    lines = [
+        "## Failures",
+        f"{'models':17s} {'method':20s} {'runs':>5s} {'error':>6s} {'timeout':>8s} {'>1.05':>12s} "
+        f"{'silent':>7s} {'>1.01':>12s} {'silent':>7s} {'diverging':>10s} {'total':>7s} "
+        f"{'seconds':>8s}",
+    ]
     for (group, method), found in _by(rows, lambda row: (_group(row), _order(row["method"]))):
         late = [row for row in found if row.get("failure") == "timeout"]
         broken = [row for row in found if "failure" in row]
@@ -51,8 +54,11 @@ def _rates(rows: list[Row]) -> str:
             f"{len(late):8d} {_above(found, BAD)} {_above(found, POOR)} {diverging:10d} "
             f"{np.median([total_of(row) for row in found]):7.2f} {seconds:8.1f}"
         )
-    return "\n".join([*lines, "Errors and timeouts count as R-hat above either. Silent: the run "
-                      "ended without a warning (NumPyro has none to give: without a divergence)."])  # fmt: skip
+    lines.append(
+        "Errors and timeouts count as R-hat above either. Silent: the run ended without a warning "
+        "(NumPyro has none to give: without a divergence)."
+    )
+    return "\n".join(lines)
 
 
 def is_silent(row: Row) -> bool:
@@ -73,8 +79,10 @@ def _above(rows: list[Row], limit: float) -> str:
 def _models(rows: list[Row]) -> str:
     """Known models, and generated ones that were run by more than one method."""
     methods = [method for method in METHODS if any(row["method"] == method for row in rows)]
-    lines = ["## Total ESS per 1000 gradients: median, lowest to highest; spread of auto over seeds",
-             f"{'model':15s} " + " ".join(f"{method:>22s}" for method in methods) + "  spread"]  # fmt: skip
+    lines = [
+        "## Total ESS per 1000 gradients: median, lowest to highest; spread of auto",
+        f"{'model':15s} " + " ".join(f"{method:>22s}" for method in methods) + "  spread",
+    ]
     for model, found in _by_model(rows):
         by_method = {method: [total_of(row) for row in found if row["method"] == method]
                      for method in methods}  # fmt: skip
@@ -105,8 +113,11 @@ def _ratios(rows: list[Row]) -> str:
     for title, others in (("NUTS of NumPyro", NUMPYRO), ("end", ENDS)):
         ratios: dict[str, dict[str, float]] = defaultdict(dict)
         for model, found in _by_model(rows):
-            medians = {method: np.median(values) for method in ("auto", *others)
-                       if (values := [total_of(r) for r in found if r["method"] == method])}  # fmt: skip
+            totals = {
+                method: [total_of(row) for row in found if row["method"] == method]
+                for method in ("auto", *others)
+            }
+            medians = {method: np.median(part) for method, part in totals.items() if part}
             if set(medians) == {"auto", *others}:
                 best = max(medians[method] for method in others)
                 ratio = medians["auto"] / best if best > 0 else np.inf
@@ -117,8 +128,10 @@ def _ratios(rows: list[Row]) -> str:
             mean = np.exp(np.log(usable).mean()) if len(usable) else np.nan
             worst = sorted(values, key=lambda model: values[model])[:5]
             shown = ", ".join(f"{model} {values[model]:.2f}" for model in worst)
-            lines.append(f"{group:17s} auto over the better {title}: geometric mean {mean:.2f}, "
-                         f"below 1 in {(numbers < 1).sum()} of {len(numbers)}; worst: {shown}")  # fmt: skip
+            lines.append(
+                f"{group:17s} auto over the better {title}: geometric mean {mean:.2f}, "
+                f"below 1 in {(numbers < 1).sum()} of {len(numbers)}; worst: {shown}"
+            )
     return "\n".join(["## Ratios", *lines]) if lines else ""
 
 
