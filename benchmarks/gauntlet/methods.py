@@ -122,7 +122,7 @@ def _numpyro(
     mcmc = MCMC(NUTS(model, target_accept_prob=accept), num_warmup=warmup, num_samples=count,
                 num_chains=CHAINS, chain_method="sequential", progress_bar=False)  # fmt: skip
     wanted = ("num_steps", "diverging", "adapt_state.step_size", "accept_prob")
-    mcmc.warmup(jax.random.key(seed), **data, extra_fields=wanted, collect_warmup=True)
+    mcmc.warmup(jax.random.PRNGKey(seed), **data, extra_fields=wanted, collect_warmup=True)
     learned = int(np.sum(mcmc.get_extra_fields()["num_steps"]))
     mcmc.run(mcmc.post_warmup_state.rng_key, **data, extra_fields=wanted)
     fields, samples = mcmc.get_extra_fields(), mcmc.get_samples(group_by_chain=True)
