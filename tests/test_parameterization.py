@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -84,6 +85,29 @@ def test_it_does_not_change_with_the_array_it_was_made_from(dtype):
     given[:] = 0.75
     assert np.all(lam["theta"] == 0.25)
     assert lam["theta"].dtype == dtype
+
+
+def test_all_about_a_site_is_one_value(lam):
+    site = lam.replace({"x": ODD}, scale={"x": 0.9}).of("x")
+    np.testing.assert_array_equal(site.loc, ODD)
+    np.testing.assert_array_equal(site.scale, [0.9, 0.9, 0.9])
+    assert (site.reference, site.tail) == (2.5, None)
+    np.testing.assert_array_equal(site.spread().reference, [2.5, 2.5, 2.5])
+    with pytest.raises(AttributeError):
+        site.loc = 0.3
+    with pytest.raises(KeyError, match="site 'mu'; sites of this parameterization"):
+        lam.of("mu")
+
+
+def test_it_can_be_made_of_its_sites_and_checks_them(lam):
+    sites = {name: lam.of(name) for name in lam}
+    assert ar.Parameterization.by_site(sites) == lam
+    sites["x"] = replace(sites["x"], loc=2 * ODD)
+    with pytest.raises(ParameterizationError, match="site 'x': expected λ between 0"):
+        ar.Parameterization.by_site(sites)
+    sites["x"] = replace(lam.of("x"), tail=np.ones(2))
+    with pytest.raises(ParameterizationError, match=r"site 'x': the tail has shape \(2,\)"):
+        ar.Parameterization.by_site(sites)
 
 
 def test_replace_gives_a_new_one_and_spreads_numbers(lam):

@@ -16,7 +16,9 @@ from numpyro.handlers import scope
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError
+from autoreparam.program.target import Target
 from autoreparam.results.diagnostics import efficiency, summary, warnings_for
+from autoreparam.results.lam import lam_by_site
 from autoreparam.results.tree import Draws, texts, to_tree
 
 SCHOOLS = list("ABCDEFGH")
@@ -217,6 +219,110 @@ def test_the_tree_survives_a_file(program, engine, tmp_path):
     assert efficiency(back) == efficiency(tree)
     assert summary(back).to_dict().keys() == summary(tree).to_dict().keys()
     assert warnings_for(back) == warnings_for(tree)
+
+
+# -- λ in the tree ----------------------------------------------------------------------------
+
+
+def crowded(y=None):
+    """Every name that λ of `theta` could be stored under is taken by something else."""
+    mu = numpyro.sample("mu", dist.Normal(0, 5))
+    tau = numpyro.sample("tau", dist.LogNormal(0.7, 0.5))
+    with numpyro.plate("group", 3):
+        theta = numpyro.sample("theta", dist.StudentT(4.0, mu, tau))
+        numpyro.sample("theta_scale", dist.Normal(mu, tau))
+        numpyro.deterministic("theta_reference", 2 * theta)
+        numpyro.deterministic("theta_tail", 3 * theta)
+        numpyro.sample("theta_reference_", dist.Normal(theta, 1.0), obs=y)
+
+
+def crowded_tree(**keywords):
+    program = ar.inspect(crowded, kwargs={"y": np.zeros(3)})
+    lam = ar.Parameterization.constant(program, 0.25, tail=0.75)
+    lam = lam.replace(scale={"theta": [0.1, 0.2, 0.3]})
+    given = {"observed": {"theta_reference_": np.zeros(3)}, "constant": {"y": np.zeros(3)}}
+    tree = tree_of(program, parameterizations=[lam], **given, **keywords)
+    return tree, lam, program
+
+
+def assert_same(back, lam):
+    """The same but for reference scales, which come back one per element."""
+    assert (back.sites, tuple(back.tail)) == (lam.sites, tuple(lam.tail))
+    for name in lam:
+        mine, theirs = lam.of(name).spread(), back.of(name)
+        for part in ("loc", "scale", "reference", "tail"):
+            np.testing.assert_array_equal(getattr(theirs, part), getattr(mine, part), part)
+
+
+def as_before(tree):
+    """The tree as earlier versions wrote it: its variables do not say what they are."""
+    old = tree.copy()
+    for variable in old["parameterization"].data_vars.values():
+        variable.attrs.clear()
+    return old
+
+
+@pytest.mark.parametrize("var_names", [None, ["theta"], ["mu"]])
+@pytest.mark.parametrize("written", [lambda tree: tree, as_before], ids=["now", "before"])
+def test_lam_is_read_back_whatever_else_has_its_names(var_names, written):
+    tree, lam, program = crowded_tree(var_names=var_names)
+    tree = written(tree)
+    back = ar.parameterization(tree).check(program)
+    assert_same(back, lam)
+    np.testing.assert_allclose(back.reference["theta"], np.exp(0.7), rtol=0.2)
+    if var_names != ["mu"]:
+        rows = summary(tree, "theta").to_dict()
+        assert [rows[f"theta[{i}]"]["λ scale"] for i in range(3)] == [0.1, 0.2, 0.3]
+
+
+def test_each_variable_of_lam_says_its_site_and_its_part():
+    group = crowded_tree()[0]["parameterization"]
+    said = {(v.attrs["site"], v.attrs["part"]) for v in group.data_vars.values()}
+    assert said == {
+        *(("theta", part) for part in ("lam", "scale", "reference", "tail")),
+        *(("theta_scale", part) for part in ("lam", "reference")),
+    }
+
+
+@pytest.mark.parametrize("engine", ["zarr", "h5netcdf", "netcdf4"])
+def test_lam_is_read_back_from_a_file(engine, tmp_path):
+    if find_spec({"zarr": "zarr", "h5netcdf": "h5py", "netcdf4": "netCDF4"}[engine]) is None:
+        pytest.skip(f"{engine} is not installed")
+    tree, lam, program = crowded_tree(var_names=["theta"])
+    path, options = tmp_path / "run", {}
+    if engine == "zarr":
+        options = {"consolidated": False}
+        tree.to_zarr(path, **options)
+    else:
+        tree.to_netcdf(path, engine=engine)
+    with xr.open_datatree(path, engine=engine, **options) as stored:
+        back = ar.parameterization(stored.load())
+    assert_same(back.check(program), lam)
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_lam_of_a_zero_sum_site_can_be_used_again(slots, tmp_path):
+    def model():
+        tau = numpyro.sample("tau", dist.LogNormal(0, 1))
+        with numpyro.plate("row", 2):
+            numpyro.sample("x", dist.ZeroSumNormal(tau, (4, 3)))
+
+    program = ar.inspect(model)
+    lam = ar.Parameterization.constant(program, 0.25)
+    lam = lam.replace({"x": np.linspace(0, 1, 12).reshape(2, 3, 2)})
+    lams = [lam.round(), lam][-slots:]
+    tree = tree_of(program, draws_of(program), parameterizations=lams, observed={}, constant={})
+    assert tree["parameterization"]["x"].shape == (() if slots == 1 else (2,)) + (2, 4, 3)
+    back = ar.parameterization(tree).check(program)
+    assert_same(back, lam)
+    assert np.isfinite(Target(program).logdensity(jnp.zeros(13), back))
+    rows = summary(tree, "x").to_dict()
+    title = "λ" if slots == 1 else "λ [1]"
+    assert rows["x[1, 2, 1]"][title] == 1
+    assert np.isnan(rows["x[1, 3, 1]"][title])
+    assert len(lam_by_site(tree)[0].labels) == 12
+    ar.report(tree, tmp_path / "report.html")
+    assert "x[1, 2, 1]: λ = 1.00" in (tmp_path / "report.html").read_text()
 
 
 # -- diagnostics ------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError
-from autoreparam.learn.score import _informed, _out_of_necks, fit_score
+from autoreparam.learn.score import _informed, _out_of_necks, fit_draws, fit_score
 from autoreparam.program.target import Target
 
 
@@ -191,6 +191,24 @@ def test_learning_from_an_earlier_run_pays_one_gradient_a_draw():
         ar.learn(groups, (Y, SPREAD), objective="score")
     with pytest.raises(AutoreparamError, match="objective: expected"):
         ar.learn(groups, (Y, SPREAD), objective="magic")
+
+
+def test_mean_and_spread_of_a_fit_to_draws_are_in_the_coordinates_of_its_lam():
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(3.0, 0.1))
+        x = numpyro.sample("x", dist.Normal(mu, 2.0))
+        numpyro.sample("y", dist.Normal(x, 0.01), obs=y)
+
+    target = Target(ar.inspect(model, (5.0,)))
+    start = ar.Parameterization.noncentered(target.program)
+    positions, _ = exact_draws(target, start, 400)
+    rows = jax.vmap(target.to_sites, (0, None))(positions, start)
+    fit = fit_draws(target, rows, start)
+    assert fit.parameterization["x"] > 0.9
+    there = jax.vmap(target.from_sites, (0, None))(rows, fit.parameterization)
+    np.testing.assert_allclose(fit.loc, there.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(fit.scale, there.std(axis=0), rtol=1e-6)
+    assert abs(fit.loc[1] - 5) < 0.3  # centered, x is where its data are
 
 
 def test_a_model_without_candidates_is_sampled_as_it_is():

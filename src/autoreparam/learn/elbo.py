@@ -14,7 +14,7 @@ its gradient stay noisy at the optimum.)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 from types import MappingProxyType
@@ -28,6 +28,7 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from autoreparam.errors import AutoreparamError, SamplingError
+from autoreparam.learn.fit import Fit
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
@@ -40,26 +41,6 @@ MARGIN = 0.02  # λ is learned from at least this far from 0 and 1, where its gr
 ADAM = optax.scale_by_adam(b2=0.99)  # the usual 0.999 remembers the first, steep gradients too long
 NEGLIGIBLE = 0.01  # nats: λ next to an end, where the logit still creeps, is as good as the end
 ENDS = {"noncentered": 0.0, "centered": 1.0}
-
-
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """A mean-field fit: Normals `loc`, `scale` over the flat working vector of its λ.
-
-    `history` has the ELBO by chunk of steps (rows) and learning rate (columns), of this fit and of
-    those at the ends it was held against. `converged` is false where the ELBO was still rising or
-    λ fell back to an end; `note` says so in words.
-    """
-
-    parameterization: Parameterization
-    elbo: float | None  # None where λ was learned from scores
-    elbo_error: float | None
-    history: Mapping[str, np.ndarray]
-    gradients: int
-    loc: np.ndarray
-    scale: np.ndarray
-    converged: bool
-    note: str
 
 
 def fit_elbo(
@@ -124,14 +105,16 @@ def _read(target: Target, start: Parameterization, mask: _Mask, free: Array, pul
     """λ, μ and σ; free values count in units of the reference scale, and μ gains `pull` with λ."""
     blank, like = np.zeros(target.size, free.dtype), {name: start[name] for name in start}
     part = ravel_pytree(_Free(blank, blank, like, like))[1](free)
-    loc = {name: jax.nn.sigmoid(part.lam[name]) for name in start}
-    own = {name: jax.nn.sigmoid(part.lam_scale[name]) for name in start}
-    scale = {name: jnp.where(mask.untied[name], own[name], loc[name]) for name in start}
-    loc = {name: jnp.where(mask.learn, loc[name], start[name]) for name in start}
-    scale = {name: jnp.where(mask.learn, scale[name], start.scale[name]) for name in start}
+    found = {}
+    for name in start:
+        held, loc = start.of(name), jax.nn.sigmoid(part.lam[name])
+        scale = jnp.where(mask.untied[name], jax.nn.sigmoid(part.lam_scale[name]), loc)
+        loc = jnp.where(mask.learn, loc, held.loc)
+        scale = jnp.where(mask.learn, scale, held.scale)
+        found[name] = replace(held, loc=loc, scale=scale)
+    lam = Parameterization.by_site(found)
     unit = _spread(target, start.reference, 1.0)
-    center = unit * part.loc + pull * _spread(target, loc, 0.0)
-    lam = Parameterization(loc, scale, start.reference, start.tail)
+    center = unit * part.loc + pull * _spread(target, {name: lam[name] for name in lam}, 0.0)
     return lam, center, unit * jax.nn.softplus(part.scale)
 
 
@@ -150,8 +133,9 @@ def _spread(target: Target, values: Mapping[str, Any], other: float) -> Array:
 def _pull(target: Target, start: Parameterization, mask: _Mask, free: Array) -> Array:
     """`m` of each element at the center of `q`: what a unit of λ adds to its working coordinate."""
     lam, center, _ = _read(target, start, mask, free)
-    further = {name: lam[name] + 1 for name in lam}
-    more = Parameterization(further, lam.scale, lam.reference, lam.tail)
+    more = Parameterization.by_site(
+        {name: replace(lam.of(name), loc=lam[name] + 1) for name in lam}
+    )
     return target.translate(center, lam, more)[0] - center
 
 

@@ -17,7 +17,7 @@ independent of its location. Few draws are enough for that.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import log
 from typing import Any
@@ -28,9 +28,10 @@ import numpy as np
 import optax
 from jax import Array
 
-from autoreparam.learn.elbo import Fit
+from autoreparam.learn.fit import Fit
 from autoreparam.learn.settings import DEFAULTS, ScoreSettings
 from autoreparam.program.blocks import in_blocks
+from autoreparam.program.centering import Centering
 from autoreparam.program.move import MOST_SITES, block, held_out, large_matrices, move
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
@@ -171,10 +172,6 @@ def _with_tails(lam: Parameterization, tail: float) -> Parameterization:
     return lam.replace(tail=dict.fromkeys(lam.tail, tail))
 
 
-def _tail(lam: Parameterization, name: str) -> tuple[Any, ...]:
-    return (lam.tail[name],) if name in lam.tail else ()
-
-
 def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameterization) -> Fit:
     """λ learned from draws of an earlier run, values under site names with a leading draw axis.
 
@@ -194,14 +191,15 @@ def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameteriz
         most=most,
         steps=DEFAULTS.steps_alone,
     )
+    moved, _, _ = move(target, positions, scores, start, found.parameterization)
     return Fit(
         parameterization=found.parameterization,
         elbo=None,
         elbo_error=None,
         history={name: np.asarray([value]) for name, value in found.objectives.items()},
         gradients=len(positions),
-        loc=np.asarray(positions).mean(axis=0),
-        scale=np.asarray(positions).std(axis=0),
+        loc=moved.mean(axis=0),
+        scale=moved.std(axis=0),
         converged=not found.note,
         note=found.note,
     )
@@ -298,17 +296,19 @@ def _fit(target, positions, scores, weights, lam, start, tied, steps, settings) 
     ridge = settings.ridge / jnp.sum(weights)
     edge, carry = settings.edge, jax.vmap(target.carry, (0, 0, None, None))
 
-    def free(lam: Parameterization) -> dict[str, Any]:
-        parts = {name: (lam[name], lam.scale[name], *_tail(lam, name)) for name in lam.sites}
+    def free(lam: Parameterization) -> dict[str, Centering]:
+        parts = {name: replace(lam.of(name), reference=None) for name in lam.sites}
         return jax.tree.map(lambda x: jnp.clip(jax.scipy.special.logit(x), -edge, edge), parts)
 
-    def bound(logits: dict[str, Any]) -> Parameterization:
-        loc = {name: jax.nn.sigmoid(parts[0]) for name, parts in logits.items()}
-        scale = {name: jax.nn.sigmoid(parts[0 if tied else 1]) for name, parts in logits.items()}
-        tail = {name: jax.nn.sigmoid(logits[name][2]) for name in lam.tail}
-        return Parameterization(loc, scale, lam.reference, tail)
+    def bound(logits: dict[str, Centering]) -> Parameterization:
+        found = {}
+        for name in lam.sites:
+            both = replace(logits[name], scale=logits[name].loc) if tied else logits[name]
+            bounded = jax.tree.map(jax.nn.sigmoid, both)
+            found[name] = replace(bounded, reference=lam.reference[name])
+        return Parameterization.by_site(found)
 
-    def loss(logits: dict[str, Any]) -> Array:
+    def loss(logits: dict[str, Centering]) -> Array:
         penalty = sum(map(_unlikely, jax.tree.leaves(logits)))
         moved, carried, _ = carry(positions, scores, lam, bound(logits))
         return jnp.sum(_log_product(moved, carried, weights)) + ridge * penalty

@@ -16,6 +16,7 @@ from numpyro.infer import initialization
 from numpyro.primitives import _PYRO_STACK, Messenger
 
 from autoreparam.errors import ModelError, ParameterizationError, known
+from autoreparam.program.centering import Centering
 from autoreparam.program.families import Unsupported, standardize, unwrap
 from autoreparam.program.loops import enter_steps, is_scan, steps
 from autoreparam.program.parameterization import Parameterization
@@ -134,8 +135,8 @@ class Rewrite(Messenger):
         mask = unwrap(fn)[1]
         rule = self._standardize(name, fn)
         lam = self._lam(name, rule.transform.inverse_shape(fn.shape()))
-        map_ = site_map(rule, lam, name, mask)
-        shape = jnp.shape(lam[name])
+        map_ = site_map(rule, lam, mask)
+        shape = jnp.shape(lam.loc)
         moved = WorkingDistribution(map_, shape)
         masked = moved if mask is None else moved.mask(jnp.broadcast_to(mask, shape))
         with _Spy() as spy:
@@ -159,14 +160,14 @@ class Rewrite(Messenger):
             ) from None
         return rule
 
-    def _lam(self, name: str, shape: tuple[int, ...]) -> Parameterization:
+    def _lam(self, name: str, shape: tuple[int, ...]) -> Centering:
         """λ of a site whose unconstrained value has the given shape."""
         if jnp.shape(self.lam[name]) != shape:
             raise ParameterizationError(
                 f"site '{name}': λ has shape {jnp.shape(self.lam[name])}, the site's value has "
                 f"shape {shape}. Was the parameterization made for other data?"
             )
-        return self.lam
+        return self.lam.of(name)
 
     def _refuse_outside_value(self, msg) -> None:
         """An outer handler that sets the site would be ignored, or break the density: say so."""
@@ -190,13 +191,13 @@ class _RewriteStep(Rewrite):
         self.outer, self.length, self.step = outer, length, step
         self.seen, self.sampled = outer.seen, outer.sampled
 
-    def _lam(self, name: str, shape: tuple[int, ...]) -> Parameterization:
+    def _lam(self, name: str, shape: tuple[int, ...]) -> Centering:
         if jnp.shape(self.lam[name]) != (self.length, *shape):
             raise ParameterizationError(
                 f"site '{name}': λ has shape {jnp.shape(self.lam[name])}, the site's values have "
                 f"shape {(self.length, *shape)}. Was the parameterization made for other data?"
             )
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[self.step], self.lam.of(name))
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[self.step], self.lam.of(name).spread())
 
     def _refuse_outside_value(self, msg) -> None:
         self.outer._refuse_outside_value(msg)

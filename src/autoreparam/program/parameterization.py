@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from autoreparam.errors import ParameterizationError, known
 from autoreparam.program import parameterization_file
-
-if TYPE_CHECKING:
-    from autoreparam.program.trace import Program
-
-
-class _Words(NamedTuple):
-    what: str
-    range: str
-
-
-SCALE = _Words("λ of the scale", "λ between 0 (non-centered) and 1 (centered)")
-TAIL = _Words("the tail", "a tail between 0 (as it is) and 1 (as light as a Normal's)")
+from autoreparam.program.centering import Centering
+from autoreparam.program.program import Program
+from autoreparam.program.site import Site
 
 
 @jax.tree_util.register_pytree_node_class
@@ -39,11 +30,8 @@ class Parameterization:
     >>> p = p.replace({"theta": 0.3})
     """
 
-    __slots__ = ("_loc", "_reference", "_scale", "_tail")
-    _loc: Mapping[str, Any]
-    _scale: Mapping[str, Any]
-    _reference: Mapping[str, Any]
-    _tail: Mapping[str, Any]
+    __slots__ = ("_sites",)
+    _sites: Mapping[str, Centering]
 
     def __init__(
         self,
@@ -53,45 +41,36 @@ class Parameterization:
         tail: Mapping[str, Any] | None = None,
     ):
         """Checks and freezes λ per site; `scale` is `loc` unless untied, `reference` 1."""
-        lam_loc = {name: _checked(name, lam) for name, lam in loc.items()}
-        for name in [*(scale or ()), *(reference or ()), *(tail or ())]:
-            if name not in lam_loc:
+        scale, reference, tail = scale or {}, reference or {}, tail or {}
+        for name in [*scale, *reference, *tail]:
+            if name not in loc:
                 raise ParameterizationError(
-                    f"site '{name}' has no λ; sites of this parameterization: {known(lam_loc)}"
+                    f"site '{name}' has no λ; sites of this parameterization: {known(loc)}"
                 )
-        scale, reference = scale or {}, reference or {}
-        lam_scale = {
-            name: _checked(name, scale[name], np.shape(lam)) if name in scale else lam
-            for name, lam in lam_loc.items()
+        given = {
+            name: Centering(lam, scale.get(name, lam), reference.get(name, 1.0), tail.get(name))
+            for name, lam in loc.items()
         }
-        units = {
-            name: _checked_reference(name, reference.get(name, 1.0), np.shape(lam))
-            for name, lam in lam_loc.items()
-        }
-        tails = {
-            name: _checked(name, tail[name], np.shape(lam), TAIL)
-            for name, lam in lam_loc.items()
-            if tail and name in tail
-        }
-        self._freeze(lam_loc, lam_scale, units, tails)
+        self._freeze({name: site.checked(name) for name, site in given.items()})
 
-    def _freeze(self, loc: Mapping, scale: Mapping, reference: Mapping, tail: Mapping) -> None:
-        object.__setattr__(self, "_loc", MappingProxyType(dict(loc)))
-        object.__setattr__(self, "_scale", MappingProxyType(dict(scale)))
-        object.__setattr__(self, "_reference", MappingProxyType(dict(reference)))
-        object.__setattr__(self, "_tail", MappingProxyType(dict(tail)))
+    def _freeze(self, sites: Mapping[str, Centering]) -> None:
+        object.__setattr__(self, "_sites", MappingProxyType(dict(sites)))
 
     def __setattr__(self, name, value):
         raise AttributeError("a Parameterization is immutable; use .replace({...}) for a new one")
 
     def __reduce__(self):
-        return Parameterization, tuple(map(dict, self._maps))
-
-    @property
-    def _maps(self) -> tuple[Mapping[str, Any], ...]:
-        return self._loc, self._scale, self._reference, self._tail
+        loc = {name: site.loc for name, site in self._sites.items()}
+        return Parameterization, (loc, *map(dict, (self.scale, self.reference, self.tail)))
 
     # -- constructors -------------------------------------------------------------------------
+
+    @classmethod
+    def by_site(cls, sites: Mapping[str, Centering]) -> Parameterization:
+        """The parameterization with these sites, checked and frozen."""
+        return cls.tree_unflatten(
+            tuple(sites), [site.checked(name) for name, site in sites.items()]
+        )
 
     @classmethod
     def constant(
@@ -102,20 +81,15 @@ class Parameterization:
         `s0` is the reference scale: by default the site's own scale where that is constant and its
         prior median elsewhere, so that λ does not depend on units. The paper has `s0=1`.
         """
-        dtype = program.dtype
-        loc = {
-            site.name: np.full(site.unconstrained_shape, lam, dtype) for site in program.candidates
-        }
-        if s0 is None:
-            reference: Mapping[str, Any] = program.reference_scales
-        else:
-            reference = {name: np.asarray(s0, dtype) for name in loc}
-        tails = {
-            site.name: np.full(site.unconstrained_shape, tail, dtype)
-            for site in program.candidates
-            if site.heavy
-        }
-        return cls(loc, reference=reference, tail=tails)
+
+        def one(site: Site) -> Centering:
+            shape, dtype = site.unconstrained_shape, program.dtype
+            alike = np.full(shape, lam, dtype)
+            reference = program.reference_scales[site.name] if s0 is None else np.asarray(s0, dtype)
+            heavy = np.full(shape, tail, dtype) if site.heavy else None
+            return Centering(alike, alike, reference, heavy)
+
+        return cls.by_site({site.name: one(site) for site in program.candidates})
 
     @classmethod
     def centered(cls, program: Program, *, s0: float | None = None) -> Parameterization:
@@ -139,42 +113,35 @@ class Parameterization:
         `lam` sets location and scale together (tied); `scale` then sets λ of the scale alone.
         `tail` is for sites with heavy tails.
         """
-        loc_new, scale_new, tail_new = dict(self._loc), dict(self._scale), dict(self._tail)
+        new = dict(self._sites)
         for name, value in (lam or {}).items():
-            loc_new[name] = scale_new[name] = self._spread(name, value)
+            both = self._filled(name, value)
+            new[name] = replace(new[name], loc=both, scale=both)
         for name, value in (scale or {}).items():
-            scale_new[name] = self._spread(name, value)
+            new[name] = replace(new[name], scale=self._filled(name, value))
         for name, value in (tail or {}).items():
-            if name not in self._tail:
+            if name not in self.tail:
                 raise ParameterizationError(
-                    f"site '{name}' has no tail to set; sites with heavy tails: {known(self._tail)}"
+                    f"site '{name}' has no tail to set; sites with heavy tails: {known(self.tail)}"
                 )
-            tail_new[name] = self._spread(name, value)
-        return Parameterization(loc_new, scale_new, self._reference, tail_new)
+            new[name] = replace(new[name], tail=self._filled(name, value))
+        return self.by_site(new)
 
-    def _spread(self, name: str, value: Any):
-        if name not in self._loc:
+    def _filled(self, name: str, value: Any):
+        if name not in self._sites:
             raise ParameterizationError(
                 f"site '{name}' is not part of this parameterization; "
-                f"its sites are {known(self._loc)}"
+                f"its sites are {known(self._sites)}"
             )
-        shape = np.shape(self._loc[name])
-        value = _as_array(name, value)
-        if value.shape not in ((), shape):
-            raise ParameterizationError(
-                f"site '{name}': expected λ as a number or of shape {shape}, the shape of the "
-                f"site's value; found shape {value.shape}"
-            )
-        numpy = np if isinstance(value, np.ndarray) else jnp
-        return numpy.broadcast_to(value, shape).astype(self._loc[name].dtype)
+        return self._sites[name].filled(name, value)
 
     def map(self, change: Callable[[Any], Any]) -> Parameterization:
         """A new parameterization with every λ, of locations and scales, changed alike."""
-        return Parameterization(
-            {name: change(lam) for name, lam in self._loc.items()},
-            {name: change(lam) for name, lam in self._scale.items()},
-            self._reference,
-            self._tail,
+        return self.by_site(
+            {
+                name: replace(site, loc=change(site.loc), scale=change(site.scale))
+                for name, site in self._sites.items()
+            }
         )
 
     def round(self) -> Parameterization:
@@ -186,213 +153,127 @@ class Parameterization:
     @property
     def sites(self) -> tuple[str, ...]:
         """Names of the sites, in the order of the model."""
-        return tuple(self._loc)
+        return tuple(self._sites)
 
     @property
     def scale(self) -> Mapping[str, Any]:
         """λ of the scale per site."""
-        return self._scale
+        return MappingProxyType({name: site.scale for name, site in self._sites.items()})
 
     @property
     def reference(self) -> Mapping[str, Any]:
         """The reference scale s0 per site."""
-        return self._reference
+        return MappingProxyType({name: site.reference for name, site in self._sites.items()})
 
     @property
     def tail(self) -> Mapping[str, Any]:
         """How much of its tails each element of a site with heavy ones has lost: 0 to 1."""
-        return self._tail
+        heavy = {name: site.tail for name, site in self._sites.items() if site.tail is not None}
+        return MappingProxyType(heavy)
 
     @property
     def tied(self) -> bool:
         """Whether location and scale share one λ everywhere."""
-        return all(np.array_equal(self._loc[name], self._scale[name]) for name in self._loc)
+        return all(np.array_equal(site.loc, site.scale) for site in self._sites.values())
 
-    def of(self, name: str) -> Parameterization:
-        """One site alone, its reference scale spread over all elements as λ is."""
-        lam = self[name]
-        spread = jnp.broadcast_to(self._reference[name], jnp.shape(lam))
-        tail = {name: self._tail[name]} if name in self._tail else {}
-        leaves = [lam, self._scale[name], spread, *tail.values()]
-        return self.tree_unflatten(((name,), tuple(tail)), leaves)
+    def of(self, name: str) -> Centering:
+        """All that there is about one site: λ of location and scale, s0, the tail."""
+        if name not in self._sites:
+            raise KeyError(f"site '{name}'; sites of this parameterization: {known(self._sites)}")
+        return self._sites[name]
 
     def __getitem__(self, name: str):
-        if name not in self._loc:
-            raise KeyError(f"site '{name}'; sites of this parameterization: {known(self._loc)}")
-        return self._loc[name]
+        return self.of(name).loc
 
     def __contains__(self, name: object) -> bool:
-        return name in self._loc
+        return name in self._sites
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._loc)
+        return iter(self._sites)
 
     def __len__(self) -> int:
-        return len(self._loc)
+        return len(self._sites)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Parameterization) or self.sites != other.sites:
-            return NotImplemented if not isinstance(other, Parameterization) else False
+        if not isinstance(other, Parameterization):
+            return NotImplemented
+        if (self.sites, tuple(self.tail)) != (other.sites, tuple(other.tail)):
+            return False
         mine, theirs = jax.tree.leaves(self), jax.tree.leaves(other)
-        same_tails = tuple(self._tail) == tuple(other._tail)
-        return same_tails and all(np.array_equal(a, b) for a, b in zip(mine, theirs))
+        return all(np.array_equal(a, b) for a, b in zip(mine, theirs))
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Parameterization({', '.join(map(self._describe, self._loc))})"
-
-    def _describe(self, name: str) -> str:
-        text = f"{name}{list(np.shape(self._loc[name]))}: {_range(self._loc[name])}"
-        if not isinstance(self._loc[name], jax.core.Tracer) and not np.array_equal(
-            self._loc[name], self._scale[name]
-        ):
-            text += f" (scale {_range(self._scale[name])})"
-        if name in self._tail:
-            text += f" (tail {_range(self._tail[name])})"
-        return text
+        return f"Parameterization({', '.join(f'{n}{site}' for n, site in self._sites.items())})"
 
     # -- fitting a model ----------------------------------------------------------------------
 
     def check(self, program: Program) -> Parameterization:
         """This parameterization, if it fits the program's candidate sites; an error otherwise."""
-        shapes = {site.name: site.unconstrained_shape for site in program.candidates}
-        for name in self._loc:
-            if name not in shapes:
-                why = program.explain(name)
+        wanted = {site.name: site for site in program.candidates}
+        for name, lam in self._sites.items():
+            if name not in wanted:
                 raise ParameterizationError(
-                    f"site '{name}' of this parameterization {why}; sites that can be "
-                    f"reparameterized here: {known(shapes)}. Was it made for another model?"
+                    f"site '{name}' of this parameterization {program.explain(name)}; sites that "
+                    f"can be reparameterized here: {known(wanted)}. Was it made for another model?"
                 )
-            if np.shape(self._loc[name]) != shapes[name]:
+            if np.shape(lam.loc) != wanted[name].unconstrained_shape:
                 raise ParameterizationError(
-                    f"site '{name}': λ has shape {np.shape(self._loc[name])}, the site's value "
-                    f"has shape {shapes[name]}. Was it made for other data?"
+                    f"site '{name}': λ has shape {np.shape(lam.loc)}, the site's value "
+                    f"has shape {wanted[name].unconstrained_shape}. Was it made for other data?"
                 )
-        missing = [name for name in shapes if name not in self._loc]
+            if lam.tail is not None and not wanted[name].heavy:
+                raise ParameterizationError(
+                    f"site '{name}' of this parameterization has a tail, and its distribution here "
+                    f"({wanted[name].distribution}) no heavy ones. Was it made for another model?"
+                )
+        missing = [name for name in wanted if name not in self._sites]
         if missing:
             raise ParameterizationError(
                 f"this parameterization has no λ for {known(missing)}; it covers "
-                f"{known(self._loc)}. Was it made for another model?"
+                f"{known(self._sites)}. Was it made for another model?"
             )
-        for name in self._tail:
-            if not program[name].heavy:
-                raise ParameterizationError(
-                    f"site '{name}' of this parameterization has a tail, and its distribution here "
-                    f"({program[name].distribution}) no heavy ones. Was it made for another model?"
-                )
+        bare = [n for n, site in wanted.items() if site.heavy and self._sites[n].tail is None]
+        if self.sites == tuple(wanted) and not bare:
+            return self
         # In the order of the program, so that equal models share one compiled program.
-        return _ordered(self, shapes, [name for name in shapes if program[name].heavy])
+        ordered = {name: self._sites[name] for name in wanted}
+        for name in bare:
+            ordered[name] = replace(ordered[name], tail=np.zeros(np.shape(ordered[name].loc)))
+        return self.by_site(ordered)
 
     # -- JSON ---------------------------------------------------------------------------------
 
     def to_json(self) -> str:
         """The parameterization as JSON text, exact to the last bit."""
-        return parameterization_file.to_text(self)
+        return parameterization_file.to_text(self._sites)
 
     @classmethod
     def from_json(cls, text: str, program: Program | None = None) -> Parameterization:
         """The parameterization in a JSON text; checked against `program` where one is given."""
-        parameterization = cls(*parameterization_file.from_text(text))
-        return parameterization if program is None else parameterization.check(program)
+        found = cls.by_site(parameterization_file.from_text(text))
+        return found if program is None else found.check(program)
 
     def save(self, path: str | Path) -> None:
         """Writes JSON, with large arrays in an npz file of the same name beside it."""
-        parameterization_file.write(self, Path(path))
+        parameterization_file.write(self._sites, Path(path))
 
     @classmethod
     def load(cls, path: str | Path, program: Program | None = None) -> Parameterization:
         """The parameterization in a file written by `save`; checked where a program is given."""
-        parameterization = cls(*parameterization_file.read(Path(path)))
-        return parameterization if program is None else parameterization.check(program)
+        found = cls.by_site(parameterization_file.read(Path(path)))
+        return found if program is None else found.check(program)
 
     # -- pytree -------------------------------------------------------------------------------
 
     def tree_flatten(self):
-        """Leaves: λ of locations, λ of scales, reference scales, tails; static: the names."""
-        leaves = [leaf for part in self._maps for leaf in part.values()]
-        return leaves, (self.sites, tuple(self._tail))
+        """Children: the sites; static: their names."""
+        return tuple(self._sites.values()), self.sites
 
     @classmethod
-    def tree_unflatten(cls, names, leaves):
+    def tree_unflatten(cls, names, sites):
         """Rebuilds without checks: leaves may be anything JAX puts there."""
-        sites, heavy = names
-        rest = iter(leaves)
         self = object.__new__(cls)
-        self._freeze(*(dict(zip(part, rest)) for part in (sites, sites, sites, heavy)))
+        self._freeze(dict(zip(names, sites)))
         return self
-
-
-def _ordered(p: Parameterization, names: Iterable[str], heavy: list[str]) -> Parameterization:
-    names = list(names)
-    if list(p.sites) == names and list(p.tail) == heavy:
-        return p
-    return Parameterization(
-        {name: p[name] for name in names},
-        {name: p.scale[name] for name in names},
-        {name: p.reference[name] for name in names},
-        {name: p.tail.get(name, np.zeros(np.shape(p[name]))) for name in heavy},
-    )
-
-
-def _as_array(name: str, value: Any):
-    """The value as an array that cannot change: JAX's stay JAX's, the rest is copied."""
-    if isinstance(value, jax.Array):
-        return value
-    try:
-        given = np.asarray(value)
-    except ValueError:  # lists of unequal lengths
-        given = np.asarray(None)
-    if given.dtype.kind not in "fiub":
-        raise ParameterizationError(f"site '{name}': expected numbers, found {value!r}")
-    array = np.array(given, np.float32 if given.dtype == np.float32 else jnp.result_type(float))
-    array.setflags(write=False)
-    return array
-
-
-def _checked(name: str, lam: Any, shape: tuple[int, ...] | None = None, words: _Words = SCALE):
-    lam = _as_array(name, lam)
-    if shape is not None and lam.shape != shape:
-        raise ParameterizationError(
-            f"site '{name}': {words.what} has shape {lam.shape}, λ of the location {shape}"
-        )
-    if isinstance(lam, jax.core.Tracer):
-        return lam
-    values = np.asarray(lam)
-    outside = ~((values >= 0) & (values <= 1))
-    if outside.any():
-        worst = values[outside].flat[0]
-        raise ParameterizationError(
-            f"site '{name}': expected {words.range}; "
-            f"found {worst} in {int(outside.sum())} of {values.size} elements"
-        )
-    return lam
-
-
-def _checked_reference(name: str, reference: Any, shape: tuple[int, ...]):
-    reference = _as_array(name, reference)
-    if isinstance(reference, jax.core.Tracer):
-        return reference
-    values = np.asarray(reference)
-    if not _spreads(values.shape, shape) or not (np.isfinite(values) & (values > 0)).all():
-        raise ParameterizationError(
-            f"site '{name}': expected a positive reference scale that broadcasts to {shape}; "
-            f"found {np.array2string(values, threshold=4)}"
-        )
-    return reference
-
-
-def _spreads(small: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether an array of shape `small` broadcasts to `shape`."""
-    pairs = zip(reversed(small), reversed(shape))
-    return len(small) <= len(shape) and all(n in (1, size) for n, size in pairs)
-
-
-def _range(lam: Any) -> str:
-    if isinstance(lam, jax.core.Tracer):
-        return "traced"
-    values = np.asarray(lam)
-    if values.size == 0:
-        return "no elements"
-    low, high = values.min(), values.max()
-    return f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"

@@ -1,7 +1,4 @@
-"""A parameterization as JSON text, and as a file with large arrays in an npz beside it.
-
-The maps of a parameterization are λ of locations, λ of scales, reference scales and tails, by site.
-"""
+"""λ by site as JSON text, and as a file with large arrays in an npz beside it."""
 
 from __future__ import annotations
 
@@ -9,37 +6,33 @@ import json
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from autoreparam.errors import ParameterizationError
-
-if TYPE_CHECKING:
-    from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.centering import Centering
 
 FORMAT = "autoreparam.parameterization"
 VERSION = 1
 INLINE = 10_000  # larger arrays are saved beside the JSON
 
-Maps = tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]
 
-
-def to_text(parameterization: Parameterization) -> str:
+def to_text(sites: Mapping[str, Centering]) -> str:
     """JSON text, exact to the last bit."""
-    return _dump(parameterization, lambda key, array: array.tolist())
+    return _dump(sites, lambda key, array: array.tolist())
 
 
-def from_text(text: str) -> Maps:
-    """The maps in a JSON text."""
+def from_text(text: str) -> dict[str, Centering]:
+    """The sites in a JSON text, λ as it stands there."""
     try:
         document = json.loads(text)
     except (TypeError, json.JSONDecodeError) as error:
         raise ParameterizationError(f"not JSON: {error}") from None
-    return _maps(document, {})
+    return _sites(document, {})
 
 
-def write(parameterization: Parameterization, path: Path) -> None:
+def write(sites: Mapping[str, Centering], path: Path) -> None:
     """Writes the JSON file, and the npz file where there are large arrays."""
     arrays: dict[str, Any] = {}
 
@@ -49,14 +42,14 @@ def write(parameterization: Parameterization, path: Path) -> None:
         arrays[key] = array
         return {"npz": key}
 
-    text = _dump(parameterization, place)
+    text = _dump(sites, place)
     if arrays:
         np.savez_compressed(_beside(path), **arrays)
     path.write_text(text, encoding="utf-8")
 
 
-def read(path: Path) -> Maps:
-    """The maps in a file made by `write`."""
+def read(path: Path) -> dict[str, Centering]:
+    """The sites in a file made by `write`, λ as it stands there."""
     arrays = {}
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -65,7 +58,7 @@ def read(path: Path) -> Maps:
                 arrays = dict(stored)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ParameterizationError(f"cannot read {path}: {error}") from None
-    return _maps(document, arrays)
+    return _sites(document, arrays)
 
 
 def _beside(path: Path) -> Path:
@@ -74,21 +67,21 @@ def _beside(path: Path) -> Path:
     )
 
 
-def _dump(p: Parameterization, place: Callable[[str, np.ndarray], Any]) -> str:
-    sites = {}
-    for name in p.sites:
-        loc, scale = np.asarray(p[name]), np.asarray(p.scale[name])
+def _dump(sites: Mapping[str, Centering], place: Callable[[str, np.ndarray], Any]) -> str:
+    entries = {}
+    for name, site in sites.items():
+        loc, scale = np.asarray(site.loc), np.asarray(site.scale)
         entry = {"shape": list(loc.shape), "lam": place(f"{name}/lam", loc)}
         if not np.array_equal(loc, scale):
             entry["lam_scale"] = place(f"{name}/lam_scale", scale)
-        entry["reference"] = place(f"{name}/reference", np.asarray(p.reference[name]))
-        if name in p.tail:
-            entry["tail"] = place(f"{name}/tail", np.asarray(p.tail[name]))
-        sites[name] = entry
-    return json.dumps({"format": FORMAT, "version": VERSION, "sites": sites}, indent=1)
+        entry["reference"] = place(f"{name}/reference", np.asarray(site.reference))
+        if site.tail is not None:
+            entry["tail"] = place(f"{name}/tail", np.asarray(site.tail))
+        entries[name] = entry
+    return json.dumps({"format": FORMAT, "version": VERSION, "sites": entries}, indent=1)
 
 
-def _maps(document: Any, arrays: Mapping[str, np.ndarray]) -> Maps:
+def _sites(document: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, Centering]:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ParameterizationError(
             f'not a parameterization: expected a JSON object with "format": "{FORMAT}"'
@@ -99,17 +92,17 @@ def _maps(document: Any, arrays: Mapping[str, np.ndarray]) -> Maps:
         )
     if not isinstance(document.get("sites"), dict):
         raise ParameterizationError('expected "sites", an object with one entry per site')
-    maps: Maps = ({}, {}, {}, {})
-    loc, scale, reference, tail = maps
-    for name, entry in document["sites"].items():
-        shape = _shape(name, entry)
-        loc[name] = _array(name, entry["lam"], arrays, shape)
-        if "lam_scale" in entry:
-            scale[name] = _array(name, entry["lam_scale"], arrays, shape)
-        reference[name] = _array(name, entry.get("reference", 1.0), arrays)
-        if "tail" in entry:
-            tail[name] = _array(name, entry["tail"], arrays, shape)
-    return maps
+    return {name: _site(name, entry, arrays) for name, entry in document["sites"].items()}
+
+
+def _site(name: str, entry: Any, arrays: Mapping[str, np.ndarray]) -> Centering:
+    shape = _shape(name, entry)
+    loc = scale = _array(name, entry["lam"], arrays, shape)
+    if "lam_scale" in entry:
+        scale = _array(name, entry["lam_scale"], arrays, shape)
+    reference = _array(name, entry.get("reference", 1.0), arrays)
+    tail = _array(name, entry["tail"], arrays, shape) if "tail" in entry else None
+    return Centering(loc, scale, reference, tail)
 
 
 def _shape(name: str, entry: Any) -> tuple[int, ...]:

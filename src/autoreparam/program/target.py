@@ -117,7 +117,7 @@ class Target:
         visit.run()
         moved, log_det = dict(visit.working), jnp.zeros((), position.dtype)
         for name, (old, point) in visit.maps.items():
-            new, there = site_map(old.rule, new_lam, name, old.mask), point._replace(light=None)
+            new, there = site_map(old.rule, new_lam.of(name), old.mask), point._replace(light=None)
             moved[name] = new.working(there)
             stretch = new.log_stretch(there) - old.log_stretch(point)
             log_det += jnp.sum(jnp.broadcast_to(stretch, jnp.shape(point.noise)))
@@ -252,7 +252,7 @@ class _AtWorking(_Visit):
             self.log_dets[site.name] = log_det
             return value, jnp.sum(log_prob) + jnp.sum(log_det)
         mask = unwrap(msg["fn"])[1]
-        map_ = site_map(_rule(site, msg), self.lam, site.name, mask)
+        map_ = site_map(_rule(site, msg), self.lam.of(site.name), mask)
         point = map_.point(working)
         self.maps[site.name] = (map_, point)
         log_det = jnp.broadcast_to(map_.log_det(point), site.unconstrained_shape)
@@ -268,7 +268,7 @@ class _AtWorking(_Visit):
     def series(self, site: Site) -> Any:
         if not site.candidate:
             return self.scanned(site)
-        return self.working[site.name], self.lam.of(site.name)
+        return self.working[site.name], self.lam.of(site.name).spread()
 
     def step(self, here: dict[str, Any]) -> Give:
         def give(name: str, found: Any):
@@ -278,7 +278,7 @@ class _AtWorking(_Visit):
 
             def value(fn):
                 rule = standardize(fn, sequential=True)
-                map_ = site_map(rule, lam, name, unwrap(fn)[1])
+                map_ = site_map(rule, lam, unwrap(fn)[1])
                 return map_.value(map_.point(working))
 
             return value
@@ -298,7 +298,7 @@ class _AtValues(_Visit):
         if self.lam is not None:
             if site.candidate:
                 mask = unwrap(msg["fn"])[1]
-                map_ = site_map(_rule(site, msg), self.lam, site.name, mask)
+                map_ = site_map(_rule(site, msg), self.lam.of(site.name), mask)
                 self.working[site.name] = map_.working(map_.point_of_value(value))
             else:
                 self.working[site.name] = biject_to(msg["fn"].support).inv(value)

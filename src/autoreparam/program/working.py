@@ -10,6 +10,7 @@ from jax import Array
 from numpyro.distributions import constraints
 from numpyro.distributions.batch_util import promote_batch_shape
 
+from autoreparam.program.centering import Centering
 from autoreparam.program.families import Standardized
 from autoreparam.program.maps import SiteMap
 
@@ -49,17 +50,15 @@ def _(d: WorkingDistribution):
     return _Stacked(d.map, (length, *d.batch_shape))
 
 
-def site_map(rule: Standardized, lam, name: str, mask: Any = None) -> SiteMap:
-    """The map of a site under the parameterization `lam`.
+def site_map(rule: Standardized, lam: Centering, mask: Any = None) -> SiteMap:
+    """The map of a site under its λ.
 
     Elements that are masked out stay centered. Their density is flat in the value, which has no
     scale: in other coordinates they would pull the scale of the site towards infinity.
     """
-    lam_loc, lam_scale = lam[name], lam.scale[name]
     if mask is not None:
-        lam_loc, lam_scale = jnp.where(mask, lam_loc, 1.0), jnp.where(mask, lam_scale, 1.0)
-    map_ = rule.map(lam_loc, lam_scale, lam.reference[name], mask)
-    if name not in lam.tail:
-        return map_
-    tail = lam.tail[name] if mask is None else jnp.where(mask, lam.tail[name], 0.0)
-    return replace(map_, tail=tail)
+        tail = None if lam.tail is None else jnp.where(mask, lam.tail, 0.0)
+        loc, scale = jnp.where(mask, lam.loc, 1.0), jnp.where(mask, lam.scale, 1.0)
+        lam = Centering(loc, scale, lam.reference, tail)
+    map_ = rule.map(lam.loc, lam.scale, lam.reference, mask)
+    return map_ if lam.tail is None else replace(map_, tail=lam.tail)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autoreparam.errors import AutoreparamError, known
+from autoreparam.results.lam import lam_columns
 from autoreparam.results.scalars import COLUMNS, Measured, measure, slowest
 from autoreparam.results.summary import Summary
 from autoreparam.results.tree import texts
@@ -81,7 +82,7 @@ def summary(tree: xarray.DataTree, var_names: Iterable[str] | None = None) -> Su
     measured = {name: measure(posterior[name]) for name in names}
     parts = [m.columns() for m in measured.values()]
     columns = {key: np.concatenate([np.empty(0), *(p[key] for p in parts)]) for key in COLUMNS}
-    columns |= _lam_columns(tree, {name: len(m.labels) for name, m in measured.items()})
+    columns |= lam_columns(tree, {name: len(m.labels) for name, m in measured.items()})
     latents = texts(tree.attrs.get("latents", names))
     footer = ""
     if all(name in measured for name in latents):
@@ -229,27 +230,6 @@ def _in_a_line(found: Efficiency) -> str:
         f"Smallest ESS {found.ess:.0f}; per 1000 gradients {found.ess_per_1000_sampling:.3g} "
         f"sampling, {found.ess_per_1000_total:.3g} in total."
     )
-
-
-def _lam_columns(tree: xarray.DataTree, counts: dict[str, int]) -> dict[str, np.ndarray]:
-    """λ of each scalar, one column a slot, and λ of the scale where any site has one of its own."""
-    if "parameterization" not in tree:
-        return {}
-    group, posterior = tree["parameterization"].dataset, tree["posterior"]
-    slots = group.sizes.get("slot", 0)
-    columns = {}
-    for title, ending in (("λ", ""), ("λ scale", "_scale")):
-        parts = []
-        for name, count in counts.items():
-            key = f"{name}{ending}"
-            known_here = key in group and (not ending or key not in posterior)
-            lam = group[key].values if known_here else np.full(max(slots, 1) * count, np.nan)
-            parts.append(np.reshape(lam, (max(slots, 1), count)))
-        table = np.concatenate(parts, axis=1) if parts else np.empty((max(slots, 1), 0))
-        if np.isfinite(table).any():
-            for slot, row in enumerate(table):
-                columns[f"{title} [{slot}]" if slots else title] = row
-    return columns
 
 
 def _group(tree: xarray.DataTree, name: str) -> xarray.Dataset:

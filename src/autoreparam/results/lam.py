@@ -1,19 +1,32 @@
-"""λ read back from a tree: as a parameterization, and element by element for pictures."""
+"""λ in a tree: the group `parameterization`, written and read back.
+
+Each variable of the group says in its attributes whose it is, `site`, and what it is, `part`: "lam"
+(of the location), "scale", "reference" or "tail". Its name is for people: that of the site, with
+the part behind it, and underscores where something else is called so already.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from autoreparam.errors import AutoreparamError, known
+from autoreparam.program.centering import Centering
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.results.labels import Labels
 from autoreparam.results.scalars import scalar_names
 
 if TYPE_CHECKING:
     import xarray
+
+ENDINGS = {"lam": "", "scale": "_scale", "reference": "_reference", "tail": "_tail"}
+COLUMNS = {"λ": "lam", "λ scale": "scale"}  # of a summary
+
+Parts = dict[str, dict[str, "xarray.DataArray"]]  # by site, then by part
 
 
 @dataclass(frozen=True)
@@ -26,6 +39,68 @@ class SiteLam:
     lam: np.ndarray  # flat
 
 
+# -- writing ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Written:
+    """One variable of the group: a part of λ of one site, in the shape of the site's value."""
+
+    site: str
+    part: str
+    values: np.ndarray
+
+
+def lam_variables(
+    parameterizations: Sequence[Parameterization],
+    shapes: Mapping[str, tuple[int, ...]],
+    names: Mapping[str, str],
+) -> dict[str, Written]:
+    """The variables of the group by name; those of several parameterizations are stacked.
+
+    `shapes` and `names` are those of everything in the tree, by site.
+    """
+    result: dict[str, Written] = {}
+    for site in parameterizations[0].sites:
+        lams = [p.of(site) for p in parameterizations]
+        parts = {"lam": [lam.loc for lam in lams]}
+        if any(not np.array_equal(lam.loc, lam.scale) for lam in lams):
+            parts["scale"] = [lam.scale for lam in lams]
+        parts["reference"] = [lam.reference for lam in lams]
+        if lams[0].tail is not None:
+            parts["tail"] = [lam.tail for lam in lams]
+        for part, given in parts.items():
+            name = names[site] + ENDINGS[part]
+            while part != "lam" and (name in names.values() or name in result):
+                name += "_"
+            own = np.shape(lams[0].loc)
+            values = [_padded(np.asarray(one), own, shapes[site]) for one in given]
+            result[name] = Written(site, part, np.stack(values) if len(values) > 1 else values[0])
+    return result
+
+
+def lam_dataset(written: Mapping[str, Written], labels: Labels, slots: int) -> xarray.Dataset:
+    """The group, its axes named as those of the sites; an interleaved run has several slots."""
+    result = labels.dataset(
+        {name: variable.values for name, variable in written.items()},
+        ("slot",) if slots > 1 else (),
+        sites={name: variable.site for name, variable in written.items()},
+    )
+    for name, variable in written.items():
+        result[name].attrs |= {"site": variable.site, "part": variable.part}
+    return result
+
+
+def _padded(part: np.ndarray, own: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
+    """λ in the shape of the value; a zero-sum value has elements without one, which get NaN."""
+    full = np.full(shape, np.nan, part.dtype)
+    full[tuple(slice(size) for size in own)] = part
+    return full
+
+
+# -- reading ----------------------------------------------------------------------------------
+
+
 def parameterization(tree: xarray.DataTree, slot: int = -1) -> Parameterization:
     """The parameterization that a run ended with, to keep or to use again.
 
@@ -35,34 +110,55 @@ def parameterization(tree: xarray.DataTree, slot: int = -1) -> Parameterization:
     >>> lam.save("lam.json")
     >>> tree = ar.sample(model, args, kwargs, parameterization=lam)
     """
-    group = _one_slot(tree, slot)
-    taken = {str(name) for part in tree.children.values() for name in part.data_vars}
-    taken -= set(map(str, group.data_vars))
-    taken |= {entry["variable"] for entry in sites(tree)}
-    maps: tuple[dict[str, Any], ...] = ({}, {}, {}, {})
-    for entry in sites(tree):
-        if entry["kind"] != "latent" or not entry["candidate"]:
-            continue
-        for found, ending in zip(maps, ("", "_scale", "_reference", "_tail")):
-            name = entry["variable"] + ending
-            while ending and name in taken:
-                name += "_"
-            if name in group:
-                found[entry["name"]] = group[name].values
-    return Parameterization(*maps)
+    if "parameterization" not in tree:
+        raise AutoreparamError(f"the tree has no group 'parameterization'; it has {known(tree)}")
+    found = _of_slot(tree, slot)
+    return Parameterization.by_site({site: _centering(parts) for site, parts in found.items()})
 
 
 def lam_by_site(tree: xarray.DataTree, slot: int = -1) -> list[SiteLam]:
     """λ of every reparameterized site, in the order of the model."""
+    lams = [parts["lam"] for parts in _of_slot(tree, slot).values()]
+    return [SiteLam(str(v.name), v.shape, scalar_names(v), v.values.ravel()) for v in lams]
+
+
+def lam_columns(tree: xarray.DataTree, counts: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """λ of each scalar, one column per slot, and λ of the scale where any site has one of its own.
+
+    `counts` has the number of scalars of each variable of the table.
+    """
+    by_variable = {str(parts["lam"].name): parts for parts in lam_parts(tree).values()}
+    slots = slot_count(tree)
+    columns = {}
+    for title, part in COLUMNS.items():
+        blocks = [np.empty((slots, 0))]
+        for name, count in counts.items():
+            lam = by_variable.get(name, {}).get(part)
+            values = np.full(slots * count, np.nan) if lam is None else lam.values
+            blocks.append(values.reshape(slots, count))
+        table = np.concatenate(blocks, axis=1)
+        if np.isfinite(table).any():
+            for slot, row in enumerate(table):
+                columns[f"{title} [{slot}]" if slots > 1 else title] = row
+    return columns
+
+
+def lam_parts(tree: xarray.DataTree) -> Parts:
+    """The variables of the group by site and part; none where there is no such group."""
     if "parameterization" not in tree:
-        return []
-    group = _one_slot(tree, slot)
-    moved = [entry["variable"] for entry in sites(tree) if entry["candidate"]]
-    return [
-        SiteLam(name, group[name].shape, scalar_names(group[name]), group[name].values.ravel())
-        for name in moved
-        if name in group
-    ]
+        return {}
+    group = tree["parameterization"].to_dataset()
+    found: Parts = {}
+    for variable in group.data_vars.values():
+        if "part" in variable.attrs:
+            found.setdefault(variable.attrs["site"], {})[variable.attrs["part"]] = variable
+    found = {site: parts for site, parts in found.items() if "lam" in parts}
+    return found or _parts_by_name(tree, group)
+
+
+def slot_count(tree: xarray.DataTree) -> int:
+    """How many parameterizations the run had: more than one if it was interleaved."""
+    return int(tree["parameterization"].sizes.get("slot", 1)) if "parameterization" in tree else 0
 
 
 def sites(tree: xarray.DataTree) -> list[dict[str, Any]]:
@@ -75,8 +171,43 @@ def sites(tree: xarray.DataTree) -> list[dict[str, Any]]:
     return json.loads(tree.attrs["sites"])
 
 
-def _one_slot(tree: xarray.DataTree, slot: int) -> xarray.Dataset:
-    if "parameterization" not in tree:
-        raise AutoreparamError(f"the tree has no group 'parameterization'; it has {known(tree)}")
-    group = tree["parameterization"].to_dataset()
-    return group.isel(slot=slot) if "slot" in group.dims else group
+def _parts_by_name(tree: xarray.DataTree, group: xarray.Dataset) -> Parts:
+    """The same in a tree whose variables do not say what they are, as earlier versions wrote it."""
+    entries = json.loads(tree.attrs.get("sites", "[]"))
+    own = {entry["variable"]: entry["name"] for entry in entries if entry["candidate"]}
+    found: Parts = {}
+    for variable, site in own.items():
+        if variable not in group:
+            continue
+        found[site] = {"lam": group[variable]}
+        for part in ("scale", "reference", "tail"):
+            stem = variable + ENDINGS[part]
+            for name in set(map(str, group.data_vars)) - set(own):
+                if name.startswith(stem) and not name[len(stem) :].strip("_"):
+                    found[site][part] = group[name]
+    return found
+
+
+def _of_slot(tree: xarray.DataTree, slot: int) -> Parts:
+    """One parameterization, its sites in the order of the model: a file may have sorted them."""
+    found = lam_parts(tree)
+    order = [entry["name"] for entry in sites(tree) if entry["name"] in found] if found else []
+    return {site: _own_elements(found[site], slot) for site in order}
+
+
+def _own_elements(parts: Mapping[str, xarray.DataArray], slot: int) -> dict[str, xarray.DataArray]:
+    """The variables of a site in one slot, without the elements of its value that have no λ."""
+    here = {
+        part: variable.isel(slot=slot) if "slot" in variable.dims else variable
+        for part, variable in parts.items()
+    }
+    there = np.nonzero(np.isfinite(here["lam"].values))
+    own = tuple(slice(len(np.unique(axis))) for axis in there)
+    return {part: variable[own] for part, variable in here.items()}
+
+
+def _centering(parts: Mapping[str, xarray.DataArray]) -> Centering:
+    values = {part: variable.values for part, variable in parts.items()}
+    loc = values["lam"]
+    scale, reference = values.get("scale", loc), values.get("reference", 1.0)
+    return Centering(loc, scale, reference, values.get("tail"))

@@ -13,6 +13,7 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.program import Program
 from autoreparam.results.geometry import worst_pairs
 from autoreparam.results.labels import Labels, by_site, dataset, described, origin, unique, versions
+from autoreparam.results.lam import lam_dataset, lam_variables
 
 if TYPE_CHECKING:
     import xarray
@@ -64,7 +65,7 @@ def to_tree(
     }
     shapes |= {keys[name]: np.shape(value) for name, value in constant.items()}
     names = unique(shapes, set())
-    lam = _lam(parameterizations, shapes, names)
+    lam = lam_variables(parameterizations, shapes, names)
     taken = {*sampling.values, *observed, *lam, *RESERVED}
     labels = Labels.of(program, shapes, names, taken, coords or {}, dims or {})
     kept = _selected(sampling.values, var_names, labels)
@@ -84,11 +85,7 @@ def to_tree(
         groups["posterior_predictive"] = labels.dataset(posterior_predictive, ("chain", "draw"))
     groups["observed_data"] = labels.dataset(observed)
     groups["constant_data"] = labels.dataset(constant, sites=keys)
-    groups["parameterization"] = labels.dataset(
-        {name: value for name, (value, _) in lam.items()},
-        ("slot",) if len(parameterizations) > 1 else (),
-        sites={name: site for name, (_, site) in lam.items()},
-    )
+    groups["parameterization"] = lam_dataset(lam, labels, len(parameterizations))
     if sampling.position is not None:
         hits = sampling.stats["diverging"]
         pairs = worst_pairs(program, sampling.values, sampling.position, hits)
@@ -149,36 +146,6 @@ def _selected(values, var_names: Iterable[str] | None, labels: Labels) -> set[st
     asked = [var_names] if isinstance(var_names, str) else list(var_names)
     drawn = {name: labels.names[name] for name in values}
     return set(by_site(dict.fromkeys(asked), drawn, "var_names"))
-
-
-def _lam(parameterizations: Sequence[Parameterization], shapes, names) -> dict[str, tuple]:
-    """Variable -> (values, site): λ of each site, of its scale where untied, s0, and the tail."""
-    own = {site: names[site] for site in parameterizations[0].sites}
-    result: dict[str, tuple] = {}
-
-    def put(site: str, ending: str, parts: list) -> None:
-        name = own[site] + ending
-        while ending and (name in names.values() or name in result):
-            name += "_"
-        own_shape = np.shape(parameterizations[0][site])
-        spread = [_spread(np.asarray(part), own_shape, shapes[site]) for part in parts]
-        result[name] = (np.stack(spread) if len(spread) > 1 else spread[0].copy(), site)
-
-    for site in own:
-        put(site, "", [p[site] for p in parameterizations])
-        if any(not np.array_equal(p[site], p.scale[site]) for p in parameterizations):
-            put(site, "_scale", [p.scale[site] for p in parameterizations])
-        put(site, "_reference", [p.reference[site] for p in parameterizations])
-        if site in parameterizations[0].tail:
-            put(site, "_tail", [p.tail[site] for p in parameterizations])
-    return result
-
-
-def _spread(part: np.ndarray, own: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
-    """λ in the shape of the value; a zero-sum value has elements without one, which get NaN."""
-    full = np.full(shape, np.nan, part.dtype)
-    full[tuple(slice(size) for size in own)] = part
-    return full
 
 
 def _sampled(values: Mapping[str, np.ndarray], third: str) -> xarray.Dataset:

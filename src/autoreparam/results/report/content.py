@@ -16,7 +16,7 @@ from autoreparam.results.diagnostics import (
     efficiency_of,
     warnings_for,
 )
-from autoreparam.results.lam import SiteLam, lam_by_site, parameterization, sites
+from autoreparam.results.lam import SiteLam, lam_by_site, lam_parts, sites, slot_count
 from autoreparam.results.scalars import Measured, measure, slowest
 from autoreparam.results.tree import texts
 
@@ -103,7 +103,7 @@ def gather(
     said = warnings_for(tree, found)
     own = str(tree.attrs.get("parameterization", "this run"))
     others = {name: efficiency(other, most=300) for name, other in alternatives.items()}
-    slots = int(tree["parameterization"].sizes.get("slot", 1)) if "parameterization" in tree else 0
+    slots, parts = slot_count(tree), lam_parts(tree)
     return Content(
         title=title or str(tree.attrs.get("model") or "A run of autoreparam"),
         good=not said,
@@ -112,7 +112,11 @@ def gather(
         notes=[note for note in texts(tree.attrs.get("notes", [])) if note],
         found=found,
         compared={_free_name(f"this run ({own})", others): found, **others},
-        sites=[_row(entry, tree, measured) for entry in sites(tree) if entry["kind"] == "latent"],
+        sites=[
+            _row(entry, tree, measured, parts.get(entry["name"], {}))
+            for entry in sites(tree)
+            if entry["kind"] == "latent"
+        ],
         lams={_slot_name(tree, slot, slots): lam_by_site(tree, slot) for slot in range(slots)},
         pair=worst_pair(tree),
         ledger={
@@ -171,7 +175,10 @@ def worst_pair(tree: xarray.DataTree, site: str | None = None) -> Pair | None:
 
 
 def _row(
-    entry: Mapping[str, Any], tree: xarray.DataTree, measured: Mapping[str, Measured]
+    entry: Mapping[str, Any],
+    tree: xarray.DataTree,
+    measured: Mapping[str, Measured],
+    parts: Mapping[str, xarray.DataArray],
 ) -> SiteRow:
     name = entry["variable"]
     here = measured.get(name)
@@ -179,10 +186,7 @@ def _row(
     if here is not None and here.varies.any():
         ess = float(np.minimum(here.bulk, here.tail)[here.varies].min())
         r_hat = float(here.r_hat[here.varies].max())
-    lam = tail = None
-    if entry["candidate"] and "parameterization" in tree and name in tree["parameterization"]:
-        lam = _range(tree["parameterization"].to_dataset()[name].values)
-        tail = _range(parameterization(tree).tail.get(entry["name"], np.empty(0)))
+    lam, tail = (_range(parts[part]) if part in parts else None for part in ("lam", "tail"))
     before, after = (_inflation(tree, name, when) for when in ("before", "after"))
     return SiteRow(
         name=entry["name"],
@@ -200,7 +204,8 @@ def _row(
     )
 
 
-def _range(values: np.ndarray) -> tuple[float, float] | None:
+def _range(variable: xarray.DataArray) -> tuple[float, float] | None:
+    values = variable.values[np.isfinite(variable.values)]
     return (float(values.min()), float(values.max())) if values.size else None
 
 

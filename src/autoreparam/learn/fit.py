@@ -1,0 +1,30 @@
+"""What learning λ gives back, by the ELBO or from draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoreparam.program.parameterization import Parameterization
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A mean-field fit: Normals `loc`, `scale` over the flat working vector of its λ.
+
+    `history` has the ELBO by chunk of steps (rows) and learning rate (columns), of this fit and of
+    those at the ends it was held against. `converged` is false where the ELBO was still rising or
+    λ fell back to an end; `note` says so in words.
+    """
+
+    parameterization: Parameterization
+    elbo: float | None  # None where λ was learned from scores
+    elbo_error: float | None
+    history: Mapping[str, np.ndarray]
+    gradients: int
+    loc: np.ndarray
+    scale: np.ndarray
+    converged: bool
+    note: str

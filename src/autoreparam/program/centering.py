@@ -1,0 +1,132 @@
+"""λ of one site: how far each of its elements is centered, with the checks of such a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autoreparam.errors import ParameterizationError
+
+LAM_RANGE = "λ between 0 (non-centered) and 1 (centered)"
+TAIL_RANGE = "a tail between 0 (as it is) and 1 (as light as a Normal's)"
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Centering:
+    """How far the elements of one site are centered: 1 is centered, 0 non-centered.
+
+    Location and scale have a λ each, of the shape of the unconstrained value. The reference scale
+    s0 broadcasts to that shape. The tail is None where the site has no heavy ones.
+    """
+
+    loc: Any
+    scale: Any
+    reference: Any
+    tail: Any = None
+
+    def checked(self, name: str) -> Centering:
+        """The same in arrays that cannot change; an error about site `name` if it is no λ."""
+        loc = _between(name, self.loc, LAM_RANGE)
+        shape, scale, tail = np.shape(loc), loc, self.tail
+        if self.scale is not self.loc:
+            scale = _between(name, self.scale, LAM_RANGE)
+            _refuse_other_shape(name, "λ of the scale", scale, shape)
+        reference = _positive(name, self.reference, shape)
+        if tail is not None:
+            tail = _between(name, tail, TAIL_RANGE)
+            _refuse_other_shape(name, "the tail", tail, shape)
+        return Centering(loc, scale, reference, tail)
+
+    def spread(self) -> Centering:
+        """The same with the reference scale repeated for every element, as λ is."""
+        return replace(self, reference=jnp.broadcast_to(self.reference, jnp.shape(self.loc)))
+
+    def filled(self, name: str, value: Any) -> Any:
+        """A number for every element, or an array of the site's shape, in the type of its λ."""
+        shape = np.shape(self.loc)
+        value = _as_array(name, value)
+        if value.shape not in ((), shape):
+            raise ParameterizationError(
+                f"site '{name}': expected λ as a number or of shape {shape}, the shape of the "
+                f"site's value; found shape {value.shape}"
+            )
+        numpy = np if isinstance(value, np.ndarray) else jnp
+        return numpy.broadcast_to(value, shape).astype(self.loc.dtype)
+
+    def __str__(self) -> str:
+        text = f"{list(np.shape(self.loc))}: {_range(self.loc)}"
+        traced = any(isinstance(lam, jax.core.Tracer) for lam in (self.loc, self.scale))
+        if not traced and not np.array_equal(self.loc, self.scale):
+            text += f" (scale {_range(self.scale)})"
+        return text if self.tail is None else f"{text} (tail {_range(self.tail)})"
+
+
+def _as_array(name: str, value: Any):
+    """The value as an array that cannot change: JAX's stay JAX's, the rest is copied."""
+    if isinstance(value, jax.Array):
+        return value
+    try:
+        given = np.asarray(value)
+    except ValueError:  # lists of unequal lengths
+        given = np.asarray(None)
+    if given.dtype.kind not in "fiub":
+        raise ParameterizationError(f"site '{name}': expected numbers, found {value!r}")
+    array = np.array(given, np.float32 if given.dtype == np.float32 else jnp.result_type(float))
+    array.setflags(write=False)
+    return array
+
+
+def _between(name: str, lam: Any, wanted: str):
+    lam = _as_array(name, lam)
+    if isinstance(lam, jax.core.Tracer):
+        return lam
+    values = np.asarray(lam)
+    outside = ~((values >= 0) & (values <= 1))
+    if outside.any():
+        worst = values[outside].flat[0]
+        raise ParameterizationError(
+            f"site '{name}': expected {wanted}; "
+            f"found {worst} in {int(outside.sum())} of {values.size} elements"
+        )
+    return lam
+
+
+def _refuse_other_shape(name: str, what: str, lam: Any, shape: tuple[int, ...]) -> None:
+    if lam.shape != shape:
+        raise ParameterizationError(
+            f"site '{name}': {what} has shape {lam.shape}, λ of the location {shape}"
+        )
+
+
+def _positive(name: str, reference: Any, shape: tuple[int, ...]):
+    reference = _as_array(name, reference)
+    if isinstance(reference, jax.core.Tracer):
+        return reference
+    values = np.asarray(reference)
+    if not _spreads(values.shape, shape) or not (np.isfinite(values) & (values > 0)).all():
+        raise ParameterizationError(
+            f"site '{name}': expected a positive reference scale that broadcasts to {shape}; "
+            f"found {np.array2string(values, threshold=4)}"
+        )
+    return reference
+
+
+def _spreads(small: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether an array of shape `small` broadcasts to `shape`."""
+    pairs = zip(reversed(small), reversed(shape))
+    return len(small) <= len(shape) and all(n in (1, size) for n, size in pairs)
+
+
+def _range(lam: Any) -> str:
+    if isinstance(lam, jax.core.Tracer):
+        return "traced"
+    values = np.asarray(lam)
+    if values.size == 0:
+        return "no elements"
+    low, high = values.min(), values.max()
+    return f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
