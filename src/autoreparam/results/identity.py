@@ -12,7 +12,7 @@ import numpy as np
 from autoreparam.errors import CheckpointError, known
 from autoreparam.program.trace import Program
 
-FORMAT = 1  # of what a checkpoint remembers of a run
+FORMAT = 2  # of what a checkpoint remembers of a run
 
 
 def identify(program: Program) -> dict[str, Any]:
