@@ -14,7 +14,7 @@ from numpyro.infer.util import initialize_model, log_density
 
 import autoreparam as ar
 from autoreparam.errors import ModelError, ParameterizationError
-from autoreparam.program.handlers import mean_field
+from autoreparam.program.guide import mean_field
 from autoreparam.program.target import Target
 
 Y = np.array([1.1, -0.4, 2.0, 0.3])

@@ -11,7 +11,7 @@ from numpyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 import autoreparam as ar
-from autoreparam.program.handlers import mean_field
+from autoreparam.program.guide import mean_field
 
 SIGMA = np.array([0.3, 0.8, 1.0, 2.5])
 Y = np.array([1.1, -0.4, 2.0, 0.3])

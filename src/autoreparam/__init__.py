@@ -2,8 +2,9 @@
 
 from autoreparam import interop, paper, zoo
 from autoreparam.program import families
+from autoreparam.program.evaluate import log_joint
 from autoreparam.program.families import Standardization, register
-from autoreparam.program.handlers import log_joint, reparameterize
+from autoreparam.program.handlers import reparameterize
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.trace import Program, inspect
 from autoreparam.results import plots

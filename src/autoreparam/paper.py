@@ -13,13 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from autoreparam.program.handlers import (
-    learnable,
-    log_joint,
-    mean_field,
-    original_values,
-    reparameterize,
-)
+from autoreparam.program.evaluate import log_joint, original_values
+from autoreparam.program.guide import learnable, mean_field
+from autoreparam.program.handlers import reparameterize
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.trace import inspect
 

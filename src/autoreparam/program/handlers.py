@@ -1,4 +1,4 @@
-"""Effect handlers: a model rewritten in a parameterization, its mean-field guide, its log joint."""
+"""A model rewritten in a parameterization, for any NumPyro tool: `reparameterize`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
-from numpyro.distributions import biject_to, constraints
-from numpyro.handlers import block, condition, do, replay, seed, substitute, trace
+from numpyro.handlers import condition, do, replay, substitute
 from numpyro.infer import initialization
 from numpyro.primitives import _PYRO_STACK, Messenger
 
@@ -21,7 +20,7 @@ from autoreparam.program.families import Unsupported, standardize, unwrap
 from autoreparam.program.loops import enter_steps, is_scan, steps
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target, per_element
-from autoreparam.program.trace import Program, inspect
+from autoreparam.program.trace import inspect
 from autoreparam.program.working import WorkingDistribution, site_map
 
 
@@ -257,120 +256,3 @@ def _gives(handler: Messenger, msg: dict, name: str) -> bool:
         return choose({**msg, "name": name}) is not None
     except Exception:  # asked out of turn, it cannot say; in its turn it will speak for itself
         return False
-
-
-def original_values(
-    program: Program, lam: Parameterization, values: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Every latent and deterministic of the model at a value per latent of the rewritten model.
-
-    Both are keyed by the original names.
-    """
-    _refuse_missing(program, values)
-    given = {working_name(name) if name in lam else name: value for name, value in values.items()}
-    args, kwargs = program.structure.arguments.fill(program.data)
-    with block(), trace() as found, seed(rng_seed=0), substitute(data=given):
-        Reparameterized(program.structure.model, lam)(*args, **kwargs)
-    kept = [site.name for site in program.sites if site.kind in ("latent", "deterministic")]
-    return {name: found[name]["value"] for name in kept}
-
-
-def _refuse_missing(program: Program, values: Mapping[str, Any]) -> None:
-    missing = [site.name for site in program.latents if site.name not in values]
-    if missing:
-        raise ModelError(f"no value for {known(missing)}; every latent needs one")
-
-
-# -- mean field -------------------------------------------------------------------------------
-
-
-class MeanField(Messenger):
-    """Replaces each latent by an independent Normal in unconstrained coordinates, with params."""
-
-    def __init__(self, init_scale: float = 0.1):
-        super().__init__()
-        self.init_scale = init_scale
-
-    def process_message(self, msg) -> None:
-        if msg["type"] != "sample" or msg["is_observed"] or msg["value"] is not None:
-            return
-        name, fn = msg["name"], msg["fn"]
-        transform = biject_to(fn.support)
-        shape = transform.inverse_shape(fn.shape())
-        loc = numpyro.param(f"{name}_loc", jnp.zeros(shape))
-        scale = numpyro.param(
-            f"{name}_scale", jnp.full(shape, self.init_scale), constraint=constraints.positive
-        )
-        free = dist.Normal(loc, scale).to_event(transform.domain.event_dim)
-        msg["fn"] = dist.TransformedDistribution(free, transform)
-        msg["scale"] = None  # of the model's own density, not of its approximation
-
-
-def mean_field(model: Callable, init_scale: float = 0.1) -> Callable:
-    """A NumPyro guide for the model: independent Normals over its unconstrained latents."""
-
-    def guide(*args, **kwargs):
-        hide = block(hide_fn=lambda msg: msg["type"] == "deterministic" or msg.get("is_observed"))
-        with hide, MeanField(init_scale):
-            model(*args, **kwargs)
-
-    return guide
-
-
-def learnable(model: Callable, start: Parameterization) -> Callable:
-    """The model with λ itself as NumPyro params, `<name>_lam`, to be fitted with a guide."""
-
-    def vip_model(*args, **kwargs):
-        lam = {
-            name: numpyro.param(f"{name}_lam", start[name], constraint=constraints.unit_interval)
-            for name in start.sites
-        }
-        return reparameterize(model, start.replace(lam))(*args, **kwargs)
-
-    return vip_model
-
-
-# -- log joint --------------------------------------------------------------------------------
-
-
-def log_joint(
-    model: Callable,
-    args: tuple = (),
-    kwargs: dict | None = None,
-    *,
-    parameterization: Parameterization | None = None,
-) -> Callable[[Mapping[str, Any]], Any]:
-    """A function from a value per latent to the log joint density.
-
-    Without a parameterization the values are the model's own and no Jacobian is added. With one
-    they are working coordinates, keyed by the original names, and the Jacobian is included.
-    """
-    sites = "auto" if parameterization is None else parameterization.sites
-    target = Target(inspect(model, args, kwargs, sites=sites))
-    if parameterization is None:
-        return target.log_joint
-    lam = parameterization.check(target.program)
-
-    def working_log_joint(working: Mapping[str, Any]):
-        _refuse_missing(target.program, working)
-        for site in target.program.latents:
-            if jnp.shape(working[site.name]) != site.unconstrained_shape:
-                raise ModelError(
-                    f"site '{site.name}': expected a value of shape {site.unconstrained_shape}, "
-                    f"found {jnp.shape(working[site.name])}"
-                )
-        return target.logdensity(target.flatten(working), lam)
-
-    return working_log_joint
-
-
-__all__ = [
-    "Reparameterized",
-    "Rewrite",
-    "learnable",
-    "log_joint",
-    "mean_field",
-    "original_values",
-    "reparameterize",
-    "working_name",
-]
