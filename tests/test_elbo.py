@@ -1,7 +1,5 @@
 """Variational fits against optima known by linear algebra, and the guards around them."""
 
-from inspect import signature
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +10,8 @@ from scipy.optimize import brentq
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError, SamplingError
-from autoreparam.learn.elbo import CHUNK, PAPER, _estimate, _Mask, fit_elbo
+from autoreparam.learn.ascent import Mask, estimate
+from autoreparam.learn.elbo import PAPER, ElboSettings, fit_elbo
 from autoreparam.program.target import Target
 
 KEY = jax.random.key(0)
@@ -95,7 +94,7 @@ def slopes(target, start, at, noise):
     """The gradient of the estimated ELBO, one a draw of the noise."""
     free, mask = at
     pull = jnp.zeros(target.size)
-    return jax.vmap(jax.grad(_estimate), (None, None, None, None, None, 0))(
+    return jax.vmap(jax.grad(estimate), (None, None, None, None, None, 0))(
         free, target, start, mask, pull, noise[:, None]
     )
 
@@ -109,7 +108,7 @@ def test_where_the_fit_is_exact_the_gradient_has_no_noise():
     )
     scale = 1 / np.sqrt(np.diag(precision)) / unit
     free = np.concatenate([mean / unit, np.log(np.expm1(scale)), [np.log(3.0)] * 2])
-    mask = _Mask(np.asarray(True), {"mu": np.asarray(False)})
+    mask = Mask(np.asarray(True), {"mu": np.asarray(False)})
     noise = jax.random.normal(KEY, (20, target.size))
     exact = slopes(target, halfway(target), (free, mask), noise)
     np.testing.assert_allclose(exact, 0, atol=1e-9)
@@ -267,7 +266,7 @@ def test_every_gradient_is_counted():
     fit = fit_elbo(target, start, key=KEY, steps=150, samples=4, learning_rates=(0.1, 0.2))
     jax.effects_barrier()
     chunks = sum(len(elbos) + 1 for elbos in fit.history.values())
-    assert fit.gradients == chunks * CHUNK * 4 * 2
+    assert fit.gradients == chunks * ElboSettings.chunk * 4 * 2
     # Each sample reads locations and scales once more, without a likelihood; so does each chunk.
     assert calls - 2 * fit.gradients == chunks * 2
 
@@ -300,10 +299,19 @@ def test_an_early_stop_pays_less_for_about_the_same_elbo():
 
 
 def test_the_papers_settings_are_one_argument_away():
-    settings = signature(fit_elbo).bind("target", "start", key=KEY, **PAPER).arguments
-    assert (settings["steps"], settings["samples"]) == (3000, 256)
-    assert settings["learning_rates"] == (0.02, 0.05, 0.1, 0.2, 0.4)
-    assert not settings["early_stop"]
+    settings = ElboSettings(**PAPER)
+    assert (settings.steps, settings.samples) == (3000, 256)
+    assert settings.learning_rates == (0.02, 0.05, 0.1, 0.2, 0.4)
+    assert not settings.early_stop
+
+
+def test_settings_are_passed_as_a_value_or_one_by_one():
+    target, _ = zoo_target("toy")
+    short = ElboSettings(steps=20, samples=2, chunk=10, decay=(1.0,), learning_rates=(0.1,))
+    fit = fit_elbo(target, halfway(target), key=KEY, learn=False, settings=short, early_stop=False)
+    assert fit.gradients == (2 + 1) * 10 * 2  # two chunks and an evaluation
+    with pytest.raises(TypeError, match="'step'"):
+        fit_elbo(target, halfway(target), key=KEY, step=20)
 
 
 def test_single_precision_is_enough(float32):

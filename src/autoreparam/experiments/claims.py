@@ -2,77 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from itertools import combinations, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from autoreparam.experiments.lam import RadonLam
+from autoreparam.experiments.evidence import OPEN, Claim, Evidence, Measured, at_least, verdict_on
 from autoreparam.experiments.store import Results
 from autoreparam.experiments.style import title_of
 
-CONFIRMED, REFUTED, OPEN = "confirmed", "not confirmed", "not measured"
-UNDECIDED = "undecided"  # not reached, but within two standard errors
 GERMAN = "german_credit"
 GOOD = 0.9  # "as good as": at least this share
 PAPERS_GERMAN = {"CP": 1.2, "NCP": 1.3, "iHMC": 3.0, "VIP": 5.6}
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One sentence of the paper, what was found here, and the verdict."""
-
-    claim: str
-    where: str
-    found: str
-    verdict: str
-    why: str = ""
-
-
-class Measured(NamedTuple):
-    """A number and its standard error."""
-
-    value: float
-    error: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.3g} ± {self.error:.2g}"
-
-    def over(self, other: Measured) -> Measured:
-        """The ratio of two."""
-        ratio = self.value / other.value
-        relative = np.hypot(self.error / self.value, other.error / other.value)
-        return Measured(ratio, float(ratio * relative))
-
-
-@dataclass(frozen=True, eq=False)
-class Evidence:
-    """All that the claims are held against."""
-
-    results: Mapping[str, Results]
-    lams: Mapping[str, RadonLam]
-    gaussian_error: float  # of the non-centered funnel, in nats
-    condition_errors: Mapping[str, float]
-    funnel_elbos: Sequence[tuple[float, float]]  # by λ
-
-    def ess(self, model: str, method: str, by: str = "ess") -> Measured | None:
-        """ESS per 1000 gradients at the oracle's number of steps."""
-        best = self.results[model].best(method, by) if model in self.results else None
-        if best is None or not best[by] > 0:
-            return None
-        return Measured(float(best[by]), float(best["error" if by == "ess" else "arviz_error"]))
-
-    def ratios(self, method: str, by: str = "ess") -> dict[str, Measured]:
-        """ESS per gradient of a method over the better of CP and NCP, by model."""
-        found = {}
-        for model in self.results:
-            mine, *ends = (self.ess(model, name, by) for name in (method, "CP", "NCP"))
-            known = [end for end in ends if end is not None]
-            if mine is not None and len(known) == 2:
-                found[model] = mine.over(max(known))
-        return found
 
 
 def judge(evidence: Evidence) -> list[Claim]:
@@ -85,20 +27,6 @@ def judge(evidence: Evidence) -> list[Claim]:
     return [check(evidence) for check in checks]
 
 
-def _verdict(holds: bool | None) -> str:
-    return OPEN if holds is None else CONFIRMED if holds else REFUTED
-
-
-def _at_least(*found: tuple[Measured | None, float]) -> str:
-    """The verdict on numbers that should reach a limit each."""
-    known = [(number, limit) for number, limit in found if number is not None]
-    if not known or len(known) < len(found):
-        return OPEN
-    if any(number.value + 2 * number.error < limit for number, limit in known):
-        return REFUTED
-    return UNDECIDED if any(number.value < limit for number, limit in known) else CONFIRMED
-
-
 # -- sections 1, 3 and 5: without data ------------------------------------------------------------
 
 
@@ -108,7 +36,7 @@ def _funnel(e: Evidence) -> Claim:
         "section 1, figure 1",
         f"the log density at λ = 0 differs from that of independent Normals by at most "
         f"{e.gaussian_error:.1g} nats at 1000 random points",
-        _verdict(e.gaussian_error < 1e-3),
+        verdict_on(e.gaussian_error < 1e-3),
     )
 
 
@@ -119,7 +47,7 @@ def _conditions(e: Evidence) -> Claim:
         "section 3, figure 2",
         "κ_NCP rises with q and κ_CP falls; they cross at q + 1 = v(1 + v)q², v = σ_μ². The closed "
         f"forms agree with numeric eigenvalues within {worst:.1g}",
-        _verdict(worst < 1e-6),
+        verdict_on(worst < 1e-6),
     )
 
 
@@ -131,7 +59,7 @@ def _printed(e: Evidence) -> Claim:
         f"as printed it is off by up to a factor {1 + error:.3g}, and for large σ_μ not real; "
         "without the stray σ_μ² under the root it agrees with the eigenvalues within "
         f"{e.condition_errors['NCP']:.1g}",
-        _verdict(error < 1e-6),
+        verdict_on(error < 1e-6),
         "a factor σ_μ² too many in the product under the root; right for σ_μ = 1 alone",
     )
 
@@ -144,7 +72,7 @@ def _funnel_elbo(e: Evidence) -> Claim:
         "A mean-field Normal fits the centered funnel poorly and the non-centered one perfectly.",
         "section 5.2, figure 3",
         f"ELBO (0 is perfect): {steps}",
-        _verdict(rises and abs(elbos[-1]) < 0.02),
+        verdict_on(rises and abs(elbos[-1]) < 0.02),
     )
 
 
@@ -167,7 +95,7 @@ def _one_works(e: Evidence) -> Claim:
         "section 6.2",
         f"the better one has more than twice the ESS of the other in {len(far)} of {len(gaps)} "
         f"cases (ratios: {_list(gaps, '{:.2g}')})",
-        _verdict(len(far) > len(gaps) / 2 if gaps else None),
+        verdict_on(len(far) > len(gaps) / 2 if gaps else None),
     )
 
 
@@ -181,7 +109,7 @@ def _german_small(e: Evidence) -> Claim:
         "(held here to: less than half of VIP's).",
         "section 6.2",
         _german(e, "CP", "NCP", "VIP"),
-        _at_least((e.ratios("VIP").get(GERMAN), 2.0)),
+        at_least((e.ratios("VIP").get(GERMAN), 2.0)),
     )
 
 
@@ -197,7 +125,7 @@ def _robust(e: Evidence, method: str, limit: float) -> tuple[str, str, str]:
         f"{_list(dict([lowest]), '{}')}"
     )
     short = {model: ratio for model, ratio in ratios.items() if ratio.value < limit}
-    verdict = _at_least(*((ratio, limit) for ratio in ratios.values()))
+    verdict = at_least(*((ratio, limit) for ratio in ratios.values()))
     return found, verdict, f"below {limit:g}: {_list(short, '{}')}"
 
 
@@ -220,7 +148,7 @@ def _ihmc_german(e: Evidence) -> Claim:
         "On German credit iHMC is better than both CP and NCP (3.0 ± 0.2).",
         "section 6.2",
         _german(e, "iHMC", "CP", "NCP"),
-        _at_least((e.ratios("iHMC").get(GERMAN), 1.0)),
+        at_least((e.ratios("iHMC").get(GERMAN), 1.0)),
     )
 
 
@@ -246,7 +174,7 @@ def _vip_german(e: Evidence) -> Claim:
         "section 6.2",
         f"{_german(e, 'VIP')}; {ratio or '-'} times the better of CP and NCP, {over or '-'} times "
         f"iHMC. With the minimum after the mean over chains: {_alone(e, 'VIP')}",
-        _at_least((vip, PAPERS_GERMAN["VIP"]), (ratio, 3.0), (over, 1.0)),
+        at_least((vip, PAPERS_GERMAN["VIP"]), (ratio, 3.0), (over, 1.0)),
         f"of the printed rates this run has {_shares(e)}. They hang on rare events: the slowest "
         "variable is the intercept, which each full set of indicators could replace, and in its "
         "long tail a chain may reject for hundreds of draws (the longest stay, below); so they "
@@ -285,7 +213,7 @@ def _elbo_predicts(e: Evidence) -> Claim:
         "section 6.2, figure 5",
         f"of the {total} pairs of CP, NCP and VIP on one model that differ clearly in both (0.05 "
         f"nats; 10% and two standard errors), {agree} are in the same order",
-        _verdict(agree >= 0.8 * total if total else None),
+        verdict_on(agree >= 0.8 * total if total else None),
     )
 
 
@@ -301,7 +229,7 @@ def _lam_ends(e: Evidence) -> Claim:
         "For most data sets most λ are 0 or 1.",
         "section 6.2, figure 6",
         f"share of λ below 0.1 or above 0.9: {_list(shares)}" if shares else "-",
-        _verdict(len(most) > len(shares) / 2 if shares else None),
+        verdict_on(len(most) > len(shares) / 2 if shares else None),
         "a county with n homes has its optimum at n/(n + 1), so that one with few homes lies "
         "between; with this share the words 'most' hold for "
         f"{len(most)} of {len(shares)} data sets",
@@ -317,7 +245,7 @@ def _lam_mixed(e: Evidence) -> Claim:
         "Radon MO, radon PA and most notably German credit get a mixed parameterization.",
         "section 6.2, figure 6",
         f"share of λ between 0.1 and 0.9: {_list(shares)}" if shares else "-",
-        _verdict(all(share > 0.1 for share in shares.values()) if shares else None),
+        verdict_on(all(share > 0.1 for share in shares.values()) if shares else None),
     )
 
 
@@ -334,7 +262,7 @@ def _elbo_order(e: Evidence) -> Claim:
         "VIP contains CP and NCP, so its ELBO is never below theirs.",
         "section 5.2",
         f"ELBO of VIP above the better one, in nats: {_list(gaps)}" if gaps else "-",
-        _verdict(min(gaps.values()) > -0.1 if gaps else None),
+        verdict_on(min(gaps.values()) > -0.1 if gaps else None),
     )
 
 
@@ -344,7 +272,7 @@ def _lam_elbo(e: Evidence) -> Claim:
         "On radon the ELBO is best at λ_c = n_c/(n_c + 1), n_c homes in county c; VIP finds it.",
         "exact, from linear algebra",
         f"largest difference over counties: {_list(far, '{:.3f}')}" if far else "-",
-        _verdict(max(far.values()) <= 0.02 if far else None),
+        verdict_on(max(far.values()) <= 0.02 if far else None),
         f"held to 0.02; the fit had {_setting(e, 'fit', 'samples')} noisy samples a step and at "
         f"most {_setting(e, 'fit', 'steps')} steps, and the ELBO is flat near its optimum",
     )
@@ -356,7 +284,7 @@ def _lam_score(e: Evidence) -> Claim:
         "On radon λ from scores minimizes the exact score objective.",
         "exact, from linear algebra (this project's 'auto')",
         f"objective above its minimum: {_list(above, '{:.3f}')}" if above else "-",
-        _verdict(max(above.values()) <= 0.05 if above else None),
+        verdict_on(max(above.values()) <= 0.05 if above else None),
         f"held to 0.05; λ was learned from at most {_setting(e, 'score_draws')} draws of "
         f"{_setting(e, 'chains')} chains",
     )

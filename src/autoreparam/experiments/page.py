@@ -8,7 +8,8 @@ from typing import Any
 
 from autoreparam.experiments import store
 from autoreparam.experiments.budget import METHODS
-from autoreparam.experiments.claims import CONFIRMED, REFUTED, UNDECIDED, Claim, Evidence, judge
+from autoreparam.experiments.claims import judge
+from autoreparam.experiments.evidence import CONFIRMED, REFUTED, UNDECIDED, Claim, Evidence
 from autoreparam.experiments.figures import draw_measured
 from autoreparam.experiments.figures_theory import draw_theory
 from autoreparam.experiments.lam import RadonLam, radon_lams

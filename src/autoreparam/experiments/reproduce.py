@@ -16,7 +16,7 @@ from rich.table import Table
 from autoreparam.errors import AutoreparamError
 from autoreparam.experiments import store
 from autoreparam.experiments.budget import BUDGETS, METHODS, MODELS, batches, checked
-from autoreparam.experiments.claims import Claim
+from autoreparam.experiments.evidence import Claim
 from autoreparam.experiments.protocol import run_models
 from autoreparam.experiments.store import Results
 
