@@ -21,6 +21,7 @@ import numpy as np
 
 import autoreparam as ar
 from autoreparam.errors import SamplingWarning
+from autoreparam.render.table import Table
 
 MODELS: dict[str, tuple[str, dict]] = {
     "eight_schools": ("eight_schools", {}),
@@ -75,8 +76,8 @@ def run(name: str, method: str, kernel: str, seed: int) -> dict:
 
 
 def table(rows: list[dict]) -> str:
-    """Medians over seeds, one line a model and kernel."""
-    lines = [f"{'model':20s} {'kernel':6s} " + " ".join(f"{m:>12s}" for m in METHODS)]
+    """Medians over seeds, one row per model and kernel."""
+    lines = []
     for name in MODELS:
         for kernel in sorted({row["kernel"] for row in rows if row["model"] == name}):
             cells = []
@@ -84,9 +85,9 @@ def table(rows: list[dict]) -> str:
                 cell = (name, kernel, method)
                 found = [row["total"] for row in rows
                          if (row["model"], row["kernel"], row["method"]) == cell]  # fmt: skip
-                cells.append(f"{np.median(found):12.1f}" if found else " " * 12)
-            lines.append(f"{name:20s} {kernel:6s} " + " ".join(cells))
-    return "\n".join(lines)
+                cells.append(f"{np.median(found):.1f}" if found else "")
+            lines.append([f"{name}, {kernel}", *cells])
+    return Table(("model, kernel", *METHODS), lines, numbers=True).to_text()
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ import matplotlib.pyplot as plt
 from mkdocs.structure.files import File
 
 import autoreparam as ar
+from autoreparam.render.table import Table
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 INK = {"axes.edgecolor": "#888", "text.color": "#777", "axes.labelcolor": "#777",
@@ -51,8 +52,7 @@ def table(name: str) -> str:
     if name == "total_cost":
         rows = medians(rows)
     head = list(rows[0])
-    lines = [head, ["---"] * len(head), *([cell(row.get(key)) for key in head] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return Table(head, [[cell(row.get(key)) for key in head] for row in rows]).to_markdown()
 
 
 def medians(runs: list[dict]) -> list[dict]:

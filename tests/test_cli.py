@@ -186,6 +186,9 @@ def test_compare_refuses_an_unknown_method(folder, monkeypatch):
 def test_data_lists_what_is_here(folder):
     listed = json.loads(good(folder, "data", "list", "--json"))
     assert "german.data" in {file["name"] for file in listed}
+    head, line, *rows = good(folder, "data", "list").splitlines()
+    assert head.split() == ["file", "state", "where"]
+    assert [row.split()[0] for row in rows] == [file["name"] for file in listed]
 
 
 def test_data_fetch_refuses_an_unknown_name(folder, monkeypatch):
@@ -234,6 +237,12 @@ def test_reproduce_refuses_two_budgets():
     done = CliRunner().invoke(app, ["reproduce", "--quick", "--full"])
     assert done.exit_code == 2
     assert "choose one of --quick and --full" in done.stderr
+
+
+def test_reproduce_stops_in_time_and_needs_no_page(folder):
+    words = ("--model", "eight_schools", "--time-limit", "0", "--no-page", "--out", "stopped")
+    good(folder, "reproduce", *words)
+    assert not (folder / "stopped").exists()
 
 
 def test_version_and_completion(folder):

@@ -9,11 +9,13 @@ import arviz_stats
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pooch
 import pytest
+import requests
 from rich.console import Console
 
 import autoreparam as ar
-from autoreparam.errors import AutoreparamError
+from autoreparam.errors import AutoreparamError, DataError
 from autoreparam.experiments import page, protocol, store
 from autoreparam.experiments.board import run_jobs
 from autoreparam.experiments.budget import BUDGETS, METHODS, MODELS, RADON, batches, checked
@@ -369,7 +371,11 @@ def test_the_page_shows_every_claim_beside_its_evidence(tmp_path, monkeypatch):
     for name in re.findall(r'src="([^"]+)"', html):
         assert (tmp_path / name).stat().st_size > 1000
         assert (tmp_path / name).with_suffix(".png").stat().st_size > 1000
-    assert len(re.findall("<figure>", html)) == 5  # all but those of radon
+    assert len(re.findall("<img ", html)) == 5  # all but those of radon
+    assert html.count("<em>Figure ") == 5  # a caption under each
+    assert "<h1>Automatic Reparameterisation" in html
+    assert "<strong>confirmed</strong>" in html
+    assert "were left out" not in markdown
 
 
 def test_a_time_limit_that_is_over_runs_nothing_and_says_so(tmp_path):
@@ -377,6 +383,60 @@ def test_a_time_limit_that_is_over_runs_nothing_and_says_so(tmp_path):
     assert reproduce("smoke", ["eight_schools"], out=tmp_path, time_limit=-1.0, page=False,
                      console=console) == []  # fmt: skip
     assert not (tmp_path / "results").exists()
+
+
+@pytest.fixture
+def no_network(tmp_path, monkeypatch):
+    """No data on this machine, and no way to download them; the addresses that were tried."""
+    tried = []
+
+    def unreachable(url, **_):
+        tried.append(url)
+        raise requests.ConnectionError("network is unreachable")
+
+    monkeypatch.delenv("AUTOREPARAM_DATA", raising=False)
+    monkeypatch.setattr(pooch, "os_cache", lambda _: tmp_path / "cache")
+    monkeypatch.setattr(requests, "get", unreachable)
+    return tried
+
+
+def test_without_data_or_network_the_other_models_run_and_the_rest_is_named(
+    tmp_path, no_network, monkeypatch
+):
+    ran = []
+
+    def pretend(names, budget, methods, out, **_):
+        ran.extend(names)
+        for name in names:
+            store.save(out, made_up(name, GOOD, {"theta": [0.0] * 8}))
+        return {name: store.load(out, name) for name in names}, True
+
+    monkeypatch.setattr("autoreparam.experiments.reproduce.run_models", pretend)
+    monkeypatch.setattr(page, "funnel_fits", quick_funnel_fits)
+    console = Console(record=True, width=100)
+    reproduce("full", out=tmp_path, console=console)
+    assert ran == ["eight_schools"]
+    assert len(no_network) == 4  # each model's first file is tried once, radon's for all states
+    said = console.export_text()
+    assert re.search(r"Left out: German credit: .*'german\.data'.*unreachable", said)
+    assert re.search(r"Left out: Radon MN, .*, Radon AZ: .*'srrs2\.dat'.*unreachable", said)
+    markdown = (tmp_path / "paper.md").read_text()
+    for sentence in re.findall(r"Left out: (.*)", said):
+        assert f"- {sentence}" in markdown
+
+
+def test_a_model_that_is_all_that_was_asked_for_and_has_no_data_is_refused(tmp_path, no_network):
+    with pytest.raises(DataError, match=r"no model can be run.*Electric: .*unreachable"):
+        reproduce("smoke", ["electric"], out=tmp_path)
+
+
+def test_a_page_of_stored_results_needs_no_data(tmp_path, no_network, monkeypatch):
+    monkeypatch.setattr(page, "funnel_fits", quick_funnel_fits)
+    store.save(tmp_path, made_up("radon_MN", GOOD, {"m": [0.5] * 3}))
+    claims = page.write_page(tmp_path)
+    assert next(c for c in claims if c.claim.startswith("On radon the ELBO")).found == "-"
+    assert re.search(r"not compared.*\n\n- Radon MN: .*unreachable",
+                     (tmp_path / "paper.md").read_text())  # fmt: skip
 
 
 # -- the committed results --------------------------------------------------------------------

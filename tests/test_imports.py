@@ -19,15 +19,16 @@ MODULES = {
 
 FRONT = "autoreparam"  # the package's own __init__, which re-exports
 WINGS = {"mcmc", "learn", "results"}
-BELOW_SAMPLING = {*WINGS, "program", "errors"}
+BELOW_SAMPLING = {*WINGS, "program", "render", "errors"}
 # What each room may import, besides itself.
 FLOORS = {
     "errors": set(),
+    "render": set(),
     "zoo": {"errors"},
-    "program": {"errors"},
+    "program": {"render", "errors"},
     "mcmc": {"program", "errors"},
     "learn": {"program", "errors"},
-    "results": {"program", "errors"},
+    "results": {"program", "render", "errors"},
     "run": BELOW_SAMPLING,
     "sampling": {"run", *BELOW_SAMPLING},
     "paper": {"run", "sampling", *BELOW_SAMPLING},
@@ -46,7 +47,8 @@ WINGS_OF_LIBRARIES = {
     "xarray": {"results"},
     "matplotlib": {"results", "experiments"},
     "zarr": {"results"},
-    "rich": {"results", "experiments", "cli"},
+    "rich": {"render", "results", "experiments", "cli"},
+    "markdown_it": {"render"},
     "typer": {"cli"},
     "pooch": {"zoo"},
 }

@@ -39,7 +39,6 @@ IgnoreExtra = Annotated[
     bool, typer.Option("--ignore-extra", help="Leave out data that the model does not take.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Where to write it.")]
 Draws = Annotated[int, typer.Option(min=1, help="Draws per chain.")]
 Warmup = Annotated[int, typer.Option(min=0, help="Warm-up draws per chain.")]
 Chains = Annotated[int, typer.Option(min=1, help="Number of chains.")]

@@ -23,8 +23,9 @@ from autoreparam.cli.app import (
 )
 from autoreparam.cli.models import in_words
 from autoreparam.errors import AutoreparamError, DataError
+from autoreparam.render.table import Table
 from autoreparam.results.files import read_tree
-from autoreparam.zoo.data import FILES, fetch, listing
+from autoreparam.zoo.data import FILES, Listed, fetch, listing
 
 
 @command
@@ -95,9 +96,14 @@ def list_data(as_json: Json = False) -> None:
     if as_json:
         say([vars(file) for file in found])
         return
-    for file in found:
-        state = "missing" if file.path is None else "ok" if file.intact else "damaged"
-        typer.echo(f"{file.name:32}  {state:8}  {file.path or file.url}")
+    rows = [(file.name, _state(file), str(file.path or file.url)) for file in found]
+    typer.echo(Table(("file", "state", "where"), rows).to_text())
+
+
+def _state(file: Listed) -> str:
+    if file.path is None:
+        return "missing"
+    return "ok" if file.intact else "damaged"
 
 
 def fetch_data(
@@ -131,10 +137,14 @@ def reproduce(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the results.")] = Path(
         "reproduction"
     ),
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds after which it stops; run it again to go on.")
+    ] = None,
+    no_page: Annotated[bool, typer.Option("--no-page", help="Run, write no page.")] = False,
 ) -> None:
     """The experiments of the paper: tables and figures."""
     if quick and full:
         raise typer.BadParameter("choose one of --quick and --full")
     from autoreparam.experiments.reproduce import reproduce as run
 
-    run(budget="full" if full else "quick", models=model, methods=method, out=out)
+    run("full" if full else "quick", model, method, out, time_limit=time_limit, page=not no_page)

@@ -223,7 +223,7 @@ def compare(
     if as_json:
         say({"best": winner, "runs": {name: run.to_dict() for name, run in runs.items()}})
         return
-    Console(width=max(100, Console().width)).print(table(runs))
+    Console(width=max(100, Console().width)).print(table(runs).to_terminal())
     typer.echo(f"Best with all costs: {winner}" + (f"; report: {report}" if report else ""))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from autoreparam.experiments.evidence import OPEN, Claim, Evidence, Measured, at_least, verdict_on
 from autoreparam.experiments.store import Results
-from autoreparam.experiments.style import title_of
+from autoreparam.experiments.words import title_of
 
 GERMAN = "german_credit"
 GOOD = 0.9  # "as good as": at least this share

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from autoreparam.errors import SamplingWarning
+from autoreparam.render.table import Best, Table
 from autoreparam.results.diagnostics import Efficiency, efficiency
 from autoreparam.sampling import sample
 
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     import xarray
 
 METHODS = ("centered", "noncentered", "interleaved", "vip", "auto")
+COLUMNS = ("parameterization", "ESS / 1000 gradients", "with all costs", "divergences", "R-hat",
+           "seconds")  # fmt: skip
 MEASURED = 300  # scalars, the slowest; ArviZ takes milliseconds for each
 
 
@@ -65,23 +66,21 @@ def best(runs: Mapping[str, Run]) -> str:
 
 
 def table(runs: Mapping[str, Run]) -> Table:
-    """One line a run, the best of them marked."""
-    made = Table()
-    made.add_column("parameterization", no_wrap=True)
-    for column in ("ESS / 1000 gradients", "with all costs", "divergences", "R-hat", "seconds"):
-        made.add_column(column, justify="right")
+    """One row per run, the best of them marked."""
+    winner = best(runs)
+    rows = []
     for name, run in runs.items():
         found = run.found
-        made.add_row(
-            escape(name),
+        row = (
+            name,
             f"{found.ess_per_1000_sampling:.3g}",
             f"{found.ess_per_1000_total:.3g}",
             str(found.divergences),
             f"{found.r_hat:.3f}",
             f"{run.seconds:.1f}",
-            style="bold green" if name == best(runs) else None,
         )
-    return made
+        rows.append(tuple(map(Best, row)) if name == winner else row)
+    return Table(COLUMNS, rows, numbers=True)
 
 
 def _or_zero(value: float) -> float:

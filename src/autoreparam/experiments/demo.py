@@ -35,7 +35,7 @@ def show(draws: int = 1000, seed: int = 0, path: Path = Path("autoreparam-demo.h
             problem.model, problem.args, problem.kwargs,
             console=console, draws=draws, seed=seed,
         )  # fmt: skip
-        console.print(table(runs))
+        console.print(table(runs).to_terminal())
         console.print(story)
         if name == REPORTED:
             others = {other: run.tree for other, run in runs.items() if other != "auto"}

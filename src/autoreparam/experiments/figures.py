@@ -11,7 +11,8 @@ import numpy as np
 from autoreparam.experiments.budget import METHODS, RADON
 from autoreparam.experiments.lam import RadonLam
 from autoreparam.experiments.store import Results
-from autoreparam.experiments.style import COLORS, MARKERS, save, styled, title_of
+from autoreparam.experiments.style import COLORS, MARKERS, save, styled
+from autoreparam.experiments.words import title_of
 
 VARIATIONAL = ("CP", "NCP", "VIP", "dVIP")
 

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from autoreparam.experiments import store
-from autoreparam.experiments.budget import METHODS
+from autoreparam.experiments.budget import METHODS, RADON
 from autoreparam.experiments.claims import judge
 from autoreparam.experiments.evidence import CONFIRMED, REFUTED, UNDECIDED, Claim, Evidence
 from autoreparam.experiments.figures import draw_measured
 from autoreparam.experiments.figures_theory import draw_theory
 from autoreparam.experiments.lam import RadonLam, radon_lams
 from autoreparam.experiments.lockstep import SPREAD
-from autoreparam.experiments.markup import (
-    Bullets,
-    Code,
-    Figure,
-    Heading,
-    Paragraph,
-    Table,
-    to_html,
-    to_markdown,
-)
+from autoreparam.experiments.problem import without_data
 from autoreparam.experiments.protocol import wanted
 from autoreparam.experiments.store import Results
-from autoreparam.experiments.style import title_of
 from autoreparam.experiments.theory import (
     condition_errors,
     distance_from_gaussian,
     funnel,
     funnel_fits,
 )
+from autoreparam.experiments.words import entry, gaps_in_words, title_of
+from autoreparam.render.markdown import to_page
+from autoreparam.render.table import Best, Table
+
+TITLE = "Automatic Reparameterisation of Probabilistic Programs, reproduced"
 
 FIGURES = {
     "figure1_funnel": "Figure 1. Neal's funnel, centered and non-centered (log density).",
@@ -51,6 +47,9 @@ FIGURES = {
     "radon_lambda": "Radon, every county of seven states: λ by the ELBO against its exact optimum, "
     "and λ by scores against the minimum of the exact score objective.",
 }
+NO_GAPS: Mapping[str, str] = MappingProxyType({})
+MODELS_LEFT_OUT = "These models were left out, because their data could not be loaded:"
+STATES_LEFT_OUT = "These states are not compared, because their data could not be loaded:"
 SHORT = 2  # leapfrog steps: far from a period
 CORRECTIONS = (
     "Radon: uranium is matched to counties by fips code, not by row position; homes with an "
@@ -68,10 +67,14 @@ CORRECTIONS = (
 )
 
 
-def write_page(out: Path) -> list[Claim]:
-    """Writes figures, Markdown and HTML from the results in a folder; the claims as judged."""
+def write_page(out: Path, gaps: Mapping[str, str] = NO_GAPS) -> list[Claim]:
+    """Writes figures, Markdown and HTML from the results in a folder; the claims as judged.
+
+    `gaps` are models that were left out because their data could not be loaded, with the reason.
+    """
     results = store.load_all(out)
-    lams = radon_lams(results)
+    blind = without_data(model for model in RADON if model in results)
+    lams = radon_lams({model: found for model, found in results.items() if model not in blind})
     target = funnel()
     fits = funnel_fits(target)
     draw_theory(target, fits, out / "figures")
@@ -84,72 +87,83 @@ def write_page(out: Path) -> list[Claim]:
         funnel_elbos=[(fit.value, fit.elbo) for fit in fits],
     )
     claims = judge(evidence)
-    blocks = _blocks(results, lams, claims, out)
-    (out / "paper.md").write_text(to_markdown(blocks), encoding="utf-8")
-    (out / "paper.html").write_text(to_html(blocks), encoding="utf-8")
+    markdown = "\n\n".join(_blocks(results, lams, claims, gaps, blind, out)) + "\n"
+    (out / "paper.md").write_text(markdown, encoding="utf-8")
+    (out / "paper.html").write_text(to_page(TITLE, markdown), encoding="utf-8")
     return claims
 
 
 def _blocks(
-    results: Mapping[str, Results], lams: Mapping[str, RadonLam], claims: list[Claim], out: Path
-) -> list[Any]:
+    results: Mapping[str, Results],
+    lams: Mapping[str, RadonLam],
+    claims: list[Claim],
+    gaps: Mapping[str, str],
+    blind: Mapping[str, str],
+    out: Path,
+) -> list[str]:
     confirmed = sum(claim.verdict == CONFIRMED for claim in claims)
-    blocks: list[Any] = [
-        Heading(1, "Automatic Reparameterisation of Probabilistic Programs, reproduced"),
-        Paragraph(
-            "The experiments of [Gorinova, Moore and Hoffman (2019)]"
-            "(https://arxiv.org/abs/1906.03028), run again with `autoreparam`. "
-            f"{confirmed} of {len(claims)} claims below are confirmed. "
-            "Everything on this page is rendered from the files in `results/`."
-        ),
+    blocks = [
+        f"# {TITLE}",
+        "The experiments of [Gorinova, Moore and Hoffman (2019)]"
+        "(https://arxiv.org/abs/1906.03028), run again with `autoreparam`. "
+        f"{confirmed} of {len(claims)} claims below are confirmed. "
+        "Everything on this page is rendered from the files in `results/`.",
         *_settings(results),
-        Heading(2, "The claims"),
+        *_left_out(MODELS_LEFT_OUT, gaps),
+        "## The claims",
         _claims(claims),
-        Heading(2, "Effective sample sizes"),
+        "## Effective sample sizes",
         *_tables(results),
-        Heading(2, "Figures"),
+        "## Figures",
     ]
     for name, caption in FIGURES.items():
         if (out / "figures" / f"{name}.svg").is_file():
-            blocks.append(Figure(name, caption))
-    if lams:
-        blocks += [Heading(2, "λ on radon, beside linear algebra"), _lam_table(lams)]
-    blocks += [Heading(2, "What was corrected"), Bullets(CORRECTIONS)]
-    return blocks
+            blocks.append(f"![{caption}](figures/{name}.svg)\n\n*{caption}*")
+    if lams or blind:
+        table = [_lam_table(lams)] if lams else []
+        blocks += ["## λ on radon, beside linear algebra", *table]
+        blocks += _left_out(STATES_LEFT_OUT, blind)
+    return [*blocks, "## What was corrected", _bullets(CORRECTIONS)]
 
 
-def _settings(results: Mapping[str, Results]) -> list[Any]:
+def _bullets(items: Iterable[str]) -> str:
+    return "\n".join(f"- {item}" for item in items)
+
+
+def _left_out(what: str, gaps: Mapping[str, str]) -> list[str]:
+    return [what, _bullets(gaps_in_words(gaps))] if gaps else []
+
+
+def _settings(results: Mapping[str, Results]) -> list[str]:
     if not results:
-        return [Paragraph("No model has been run yet.")]
+        return ["No model has been run yet."]
     first = next(iter(results.values()))
     s, fit = first.settings, first.settings["fit"]
     machines = sorted({f"{r.machine['device']} ({r.machine['dtype']})" for r in results.values()})
     seconds = sum(r.seconds.get("in all", 0.0) for r in results.values())
     return [
-        Paragraph(
-            f"Budget **{s['name']}**: variational fits of {fit['steps']} steps with "
-            f"{fit['samples']} samples at learning rates "
-            f"{', '.join(map(str, fit['learning_rates']))}; {s['chains']} chains, {s['warmup']} "
-            f"warm-up steps ({s['adapt']} of them adapt the step size, by the mean acceptance "
-            f"probability of all chains), {s['draws']} draws; "
-            f"leapfrog steps {', '.join(map(str, s['num_steps']))}, the best of which is reported. "
-            f"Run on {', '.join(machines)}; {seconds / 60:.1f} minutes in all, compilation "
-            "included. To repeat it:"
-        ),
-        Code(f"autoreparam reproduce --{s['name']} --out DIR"),
+        f"Budget **{s['name']}**: variational fits of {fit['steps']} steps with "
+        f"{fit['samples']} samples at learning rates "
+        f"{', '.join(map(str, fit['learning_rates']))}; {s['chains']} chains, {s['warmup']} "
+        f"warm-up steps ({s['adapt']} of them adapt the step size, by the mean acceptance "
+        f"probability of all chains), {s['draws']} draws; "
+        f"leapfrog steps {', '.join(map(str, s['num_steps']))}, the best of which is reported. "
+        f"Run on {', '.join(machines)}; {seconds / 60:.1f} minutes in all, compilation "
+        "included. To repeat it:",
+        f"```console\nautoreparam reproduce --{s['name']} --out DIR\n```",
     ]
 
 
-def _claims(claims: list[Claim]) -> Table:
+def _claims(claims: list[Claim]) -> str:
     rows = []
     for number, claim in enumerate(claims, 1):
         why = f": {claim.why}" if claim.why and claim.verdict in (REFUTED, UNDECIDED) else ""
         verdict = f"**{claim.verdict}**{why}"
         rows.append([str(number), f"{claim.claim} ({claim.where})", claim.found, verdict])
-    return Table(["", "the paper", "here", "verdict"], rows)
+    return Table(["", "the paper", "here", "verdict"], rows).to_markdown()
 
 
-def _tables(results: Mapping[str, Results]) -> list[Any]:
+def _tables(results: Mapping[str, Results]) -> list[str]:
     shown = [m for m in METHODS if any(r.best(m) for r in results.values())]
     sampling, arviz, total, detail = [], [], [], []
     detail_columns = ["model", "method", "acceptance", "step size", "R-hat", "longest stay",
@@ -160,10 +174,10 @@ def _tables(results: Mapping[str, Results]) -> list[Any]:
             continue
         top = max(cell["ess"] for cell in best.values())
         top_total = max(cell["total"] for cell in best.values())
-        sampling.append([title_of(model), *(_ess(best.get(m), top) for m in shown)])
+        sampling.append([title_of(model), *(entry(best.get(m), top) for m in shown)])
         other = {m: cell for m in shown if (cell := found.best(m, "arviz")) is not None}
         top_arviz = max(cell["arviz"] for cell in other.values())
-        arviz.append([title_of(model), *(_ess(other.get(m), top_arviz, "arviz") for m in shown)])
+        arviz.append([title_of(model), *(entry(other.get(m), top_arviz, "arviz") for m in shown)])
         total.append([title_of(model), *(_total(best.get(m), top_total) for m in shown)])
         for method, cell in best.items():
             sizes = ", ".join(f"{size:.3g}" for size in cell["step_size"])
@@ -173,44 +187,36 @@ def _tables(results: Mapping[str, Results]) -> list[Any]:
                  f"{cell['slowest_ess']:.3g} ± {cell['slowest_error']:.2g}"]
             )  # fmt: skip
     return [
-        Paragraph(
-            "ESS per 1000 gradients of sampling: the mean over chains of the smallest ESS over "
-            "variables, ± its standard error; in brackets the number of leapfrog steps. ESS is "
-            "estimated as in the paper, from autocorrelations up to the first negative one: at "
-            "most the number of draws. So n leapfrog steps give at most 1000/n (iHMC, which takes "
-            "two trajectories a draw, half of it); numbers of steps whose bound is below what "
-            "another number has are not run. `auto` is this project's own: λ learned from the "
-            "scores of a pilot run."
-        ),
-        Table(["model", *shown], sampling),
+        "ESS per 1000 gradients of sampling: the mean over chains of the smallest ESS over "
+        "variables, ± its standard error; in brackets the number of leapfrog steps. ESS is "
+        "estimated as in the paper, from autocorrelations up to the first negative one: at "
+        "most the number of draws. So n leapfrog steps give at most 1000/n (iHMC, which takes "
+        "two trajectories a draw, half of it); numbers of steps whose bound is below what "
+        "another number has are not run. `auto` is this project's own: λ learned from the "
+        "scores of a pilot run.",
+        Table(["model", *shown], sampling).to_markdown(),
         *_unfinished(results),
         *_resonance(results),
-        Paragraph(
-            "The same by ArviZ's estimator of the ESS of means, in which antithetic draws count "
-            "for more than independent ones."
-        ),
-        Table(["model", *shown], arviz),
-        Paragraph(
-            "The same ESS per 1000 gradients in total, with warm-up and learning paid for. The "
-            "paper's variational fits draw many samples a step at five learning rates, which this "
-            "ledger counts one by one."
-        ),
-        Table(["model", *shown], total),
-        Paragraph(
-            "How those runs went; a step size for each λ, around which those of the chains are "
-            f"spread, up to {SPREAD:.0%} to both sides, so that not all resonate or none. The "
-            "longest stay is the most draws in a row that a chain spent at one point. The last "
-            "columns "
-            "take the other reading of the paper's measure: for each variable the mean of its ESS "
-            "over chains, and the smallest of these means. The first reading, that of the authors' "
-            "code, is lower where the estimates of single chains are noisy, since it takes the "
-            "minimum of noise too."
-        ),
-        Table(detail_columns, detail),
+        "The same by ArviZ's estimator of the ESS of means, in which antithetic draws count "
+        "for more than independent ones.",
+        Table(["model", *shown], arviz).to_markdown(),
+        "The same ESS per 1000 gradients in total, with warm-up and learning paid for. The "
+        "paper's variational fits draw many samples a step at five learning rates, which this "
+        "ledger counts one by one.",
+        Table(["model", *shown], total).to_markdown(),
+        "How those runs went; a step size for each λ, around which those of the chains are "
+        f"spread, up to {SPREAD:.0%} to both sides, so that not all resonate or none. The "
+        "longest stay is the most draws in a row that a chain spent at one point. The last "
+        "columns "
+        "take the other reading of the paper's measure: for each variable the mean of its ESS "
+        "over chains, and the smallest of these means. The first reading, that of the authors' "
+        "code, is lower where the estimates of single chains are noisy, since it takes the "
+        "minimum of noise too.",
+        Table(detail_columns, detail).to_markdown(),
     ]
 
 
-def _unfinished(results: Mapping[str, Results]) -> list[Any]:
+def _unfinished(results: Mapping[str, Results]) -> list[str]:
     """Which numbers of steps could still be the best of a method, had they been run."""
     missing = [
         f"{title_of(model)}, {method}: {', '.join(map(str, left))}"
@@ -221,14 +227,12 @@ def _unfinished(results: Mapping[str, Results]) -> list[Any]:
     if not missing:
         return []
     return [
-        Paragraph(
-            "The run was stopped before its end. These numbers of leapfrog steps were not run, and "
-            f"could give more than is shown: {'; '.join(missing)}."
-        )
+        "The run was stopped before its end. These numbers of leapfrog steps were not run, and "
+        f"could give more than is shown: {'; '.join(missing)}."
     ]
 
 
-def _resonance(results: Mapping[str, Results]) -> list[Any]:
+def _resonance(results: Mapping[str, Results]) -> list[str]:
     """Where "auto" is behind, and how it does with trajectories too short to come round again."""
     shares = {
         model: (_share(found, None), short)
@@ -240,13 +244,11 @@ def _resonance(results: Mapping[str, Results]) -> list[Any]:
         return []
     found = ", ".join(f"{title_of(m)} {of_all:.2f} ({s:.2f})" for m, (of_all, s) in behind.items())
     return [
-        Paragraph(
-            "A fixed number of steps of a fixed size resonates: a direction whose period it fills "
-            "comes back to where it was. With powers of two the best length is often missed, and "
-            "the rounder the posterior, the more directions are hit together. Where `auto` is "
-            "behind the better of CP and NCP, its share, and in parentheses that of all three at "
-            f"{SHORT} leapfrog steps, too few to resonate: {found}."
-        )
+        "A fixed number of steps of a fixed size resonates: a direction whose period it fills "
+        "comes back to where it was. With powers of two the best length is often missed, and "
+        "the rounder the posterior, the more directions are hit together. Where `auto` is "
+        "behind the better of CP and NCP, its share, and in parentheses that of all three at "
+        f"{SHORT} leapfrog steps, too few to resonate: {found}."
     ]
 
 
@@ -259,28 +261,21 @@ def _share(found: Results, num_steps: int | None) -> float | None:
     return tops[0] / max(tops[1:]) if len(tops) == 3 and all(tops) else None
 
 
-def _ess(cell: Mapping[str, Any] | None, top: float, by: str = "ess") -> str:
-    if cell is None:
-        return "-"
-    error = cell["error" if by == "ess" else "arviz_error"]
-    text = f"{cell[by]:.3g} ± {error:.2g} [{cell['num_steps']}]"
-    return f"**{text}**" if cell[by] == top else text
-
-
 def _total(cell: Mapping[str, Any] | None, top: float) -> str:
     if cell is None:
         return "-"
-    return f"**{cell['total']:.3g}**" if cell["total"] == top else f"{cell['total']:.3g}"
+    text = f"{cell['total']:.3g}"
+    return Best(text) if cell["total"] == top else text
 
 
-def _lam_table(lams: Mapping[str, RadonLam]) -> Table:
+def _lam_table(lams: Mapping[str, RadonLam]) -> str:
     rows = [
         [state, str(len(lam.elbo_exact)), _number(lam.elbo_distance), _number(lam.above)]
         for state, lam in lams.items()
     ]
     header = ["state", "counties", "λ by ELBO: largest distance from n/(n+1)",
               "λ by scores: exact objective above its minimum"]  # fmt: skip
-    return Table(header, rows)
+    return Table(header, rows).to_markdown()
 
 
 def _number(value: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 
 from autoreparam import zoo
+from autoreparam.errors import DataError
 from autoreparam.experiments.budget import MODELS
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
@@ -64,6 +65,18 @@ class Problem:
         """The names of the target's scalars, in the order of its coordinates."""
         sites = self.target.program.latents
         return [label for site in sites for label in _labels(site.name, site.shape)]
+
+
+def without_data(names: Iterable[str]) -> dict[str, str]:
+    """The reason why the data of a model cannot be loaded, for each model of which this is so."""
+    reasons: dict[str, str] = {}  # by name in the zoo: the states of radon share their files
+    asked = {name: MODELS[name] for name in names}
+    for entry, options in dict(asked.values()).items():
+        try:
+            zoo.load(entry, **options)
+        except DataError as error:
+            reasons[entry] = str(error)
+    return {name: reasons[entry] for name, (entry, _) in asked.items() if entry in reasons}
 
 
 def load_problems(names: Sequence[str]) -> list[Problem]:

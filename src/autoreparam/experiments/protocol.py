@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -160,6 +160,14 @@ def wanted(numbers: Sequence[int], method: str, results: Results) -> list[int]:
     ]  # fmt: skip
 
 
+def unfinished(results: Mapping[str, Results], methods: Sequence[str]) -> list[str]:
+    """The models with a number of leapfrog steps that is still to be run."""
+    return [
+        name for name, found in results.items()
+        if any(wanted(found.settings["num_steps"], method, found) for method in methods)
+    ]  # fmt: skip
+
+
 def _fits_before(methods: tuple[str, ...]) -> list[str]:
     """The variational fits of these methods, in the order in which they build on each other."""
     wanted = [PILOT if name == "auto" else name for name in needed(methods)]
@@ -204,22 +212,19 @@ def run_models(
 ) -> tuple[dict[str, Results], bool]:
     """The results of models that run together, as far as time allowed; whether all is done."""
     results = {name: store.load_or_begin(out, name, budget) for name in names}
-    unfinished = [
-        name for name, found in results.items()
-        if any(wanted(budget.num_steps, method, found) for method in methods)
-    ]  # fmt: skip
-    if not unfinished:
+    open_ = unfinished(results, methods)
+    if not open_:
         return results, True
     began = time.perf_counter()
-    problems = {problem.name: problem for problem in load_problems(unfinished)}
+    problems = {problem.name: problem for problem in load_problems(open_)}
     for name, problem in problems.items():
         results[name].counts = problem.counts
         results[name].machine = _machine(problem)
-    some = {name: results[name] for name in unfinished}
+    some = {name: results[name] for name in open_}
     run = Run(problems, some, budget, tuple(methods), out, note, out_of_time)
     done = run.all()
-    for name in unfinished:
-        run._spent(name, "in all", began, len(unfinished))
+    for name in open_:
+        run._spent(name, "in all", began, len(open_))
         store.save(out, results[name])
     return results, done
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import rich.table
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 
-from autoreparam.errors import AutoreparamError
+from autoreparam.errors import AutoreparamError, DataError
 from autoreparam.experiments import store
 from autoreparam.experiments.budget import BUDGETS, METHODS, MODELS, batches, checked
 from autoreparam.experiments.evidence import Claim
-from autoreparam.experiments.protocol import run_models
+from autoreparam.experiments.problem import without_data
+from autoreparam.experiments.protocol import run_models, unfinished
 from autoreparam.experiments.store import Results
+from autoreparam.experiments.words import entry, gaps_in_words
+from autoreparam.render.table import Table
 
 
 def reproduce(
@@ -33,8 +35,9 @@ def reproduce(
 ) -> list[Claim]:
     """The paper's claims as judged, after running what `out` does not hold yet.
 
-    Writes results, figures and a page into `out`. After `time_limit` seconds it stops between
-    cells; the same call goes on from there. Without `page` it only runs.
+    Writes results, figures and a page into `out`. Models whose data cannot be loaded are left out,
+    and named with the reason. After `time_limit` seconds it stops between cells; the same call
+    goes on from there. Without `page` it only runs.
     """
     console = console or Console()
     budget_ = BUDGETS[checked((budget,), BUDGETS, "budget")[0]]
@@ -50,8 +53,16 @@ def reproduce(
     def out_of_time() -> bool:
         return time_limit is not None and time.monotonic() - began > time_limit
 
+    stored = {name: store.load_or_begin(out, name, budget_) for name in models}
+    gaps = without_data(unfinished(stored, methods))
+    ready = tuple(name for name in models if name not in gaps)
+    if not ready:
+        raise DataError("no model can be run. " + " ".join(gaps_in_words(gaps)))
+    for sentence in gaps_in_words(gaps):
+        console.print(f"Left out: {sentence}", markup=False, highlight=False, soft_wrap=True)
+
     with _Board(console, methods) as board:
-        for names in batches(models):
+        for names in batches(ready):
             if out_of_time():
                 break
             found, done = run_models(
@@ -64,7 +75,7 @@ def reproduce(
         return []
     from autoreparam.experiments.page import write_page  # it needs matplotlib
 
-    claims = write_page(out)
+    claims = write_page(out, gaps)
     _print_claims(console, claims)
     console.print(f"\nThe page: {out / 'paper.html'} and {out / 'paper.md'}")
     return claims
@@ -100,52 +111,16 @@ class _Board:
         if not self.console.is_terminal:
             self.console.print(self.status)
 
-    def _table(self) -> Table:
-        table = Table(title="ESS per 1000 gradients of sampling [leapfrog steps]")
-        table.caption = self.status
-        table.add_column("model", no_wrap=True)
-        for method in self.methods:
-            table.add_column(method, justify="right")
+    def _table(self) -> rich.table.Table:
+        rows = []
         for model, results in self.rows.items():
             cells = [results.best(method) for method in self.methods]
             top = max((cell["ess"] for cell in cells if cell), default=0.0)
-            table.add_row(model, *(_entry(cell, top) for cell in cells))
-        return table
-
-
-def _entry(cell: dict | None, top: float) -> str:
-    if cell is None:
-        return ""
-    text = f"{cell['ess']:.3g} ± {cell['error']:.2g} \\[{cell['num_steps']}]"
-    return f"[bold green]{text}[/]" if cell["ess"] == top else text
+            rows.append([model, *(entry(cell, top) for cell in cells)])
+        table = Table(("model", *self.methods), rows, numbers=True)
+        return table.to_terminal("ESS per 1000 gradients of sampling [leapfrog steps]", self.status)
 
 
 def _print_claims(console: Console, claims: Sequence[Claim]) -> None:
-    table = Table(title="The paper's claims")
-    for column in ("claim", "here", "verdict"):
-        table.add_column(column, overflow="fold")
-    for claim in claims:
-        table.add_row(claim.claim, claim.found, claim.verdict)
-    console.print(table)
-
-
-def main() -> None:
-    """The same as `autoreparam reproduce`, with argparse: `python -m` needs no typer."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    size = parser.add_mutually_exclusive_group()
-    for name in BUDGETS:
-        size.add_argument(f"--{name}", dest="budget", action="store_const", const=name)
-    parser.add_argument("--model", action="append", choices=list(MODELS))
-    parser.add_argument("--method", action="append", choices=METHODS)
-    parser.add_argument("--out", default="paper")
-    parser.add_argument("--time-limit", type=float, help="seconds, after which it stops cleanly")
-    parser.add_argument("--no-page", dest="page", action="store_false", help="run, write no page")
-    given = parser.parse_args()
-    reproduce(
-        given.budget or "quick", given.model, given.method, given.out,
-        time_limit=given.time_limit, page=given.page, console=Console(width=120),
-    )  # fmt: skip
-
-
-if __name__ == "__main__":
-    main()
+    rows = [(claim.claim, claim.found, claim.verdict) for claim in claims]
+    console.print(Table(("claim", "here", "verdict"), rows).to_terminal("The paper's claims"))

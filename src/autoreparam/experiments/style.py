@@ -22,17 +22,6 @@ COLORS = {
     "auto": "#000000",
 }
 MARKERS = {"CP": "s", "NCP": "D", "iHMC": "^", "VIP": "o", "dVIP": "v", "auto": "*"}
-TITLES = {
-    "german_credit": "German credit",
-    "eight_schools": "Eight schools",
-    "election88": "Election '88",
-    "electric": "Electric",
-}
-
-
-def title_of(model: str) -> str:
-    """The name of a model on a page."""
-    return TITLES.get(model, model.replace("radon_", "Radon "))
 
 
 def styled() -> AbstractContextManager:

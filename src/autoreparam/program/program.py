@@ -14,7 +14,7 @@ from autoreparam.errors import known
 from autoreparam.program.arguments import Arguments
 from autoreparam.program.prior import prior_scales
 from autoreparam.program.site import Site
-from autoreparam.program.table import as_html, as_text
+from autoreparam.program.table import site_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +121,7 @@ class Program:
         return scales
 
     def __repr__(self) -> str:
-        return as_text(self.sites)
+        return site_table(self.sites).to_text()
 
     def _repr_html_(self) -> str:
-        return as_html(self.sites)
+        return site_table(self.sites).to_html()

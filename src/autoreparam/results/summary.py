@@ -8,6 +8,8 @@ from html import escape
 
 import numpy as np
 
+from autoreparam.render.table import Table
+
 ROWS_SHOWN = 60
 FORMATS = {"ess_bulk": ".0f", "ess_tail": ".0f", "r_hat": ".3f", "mcse_mean": ".2g"}
 
@@ -33,7 +35,7 @@ class Summary:
             for row, label in enumerate(self.labels)
         }
 
-    def _cells(self) -> list[list[str]]:
+    def _table(self) -> Table:
         """The rows as words; the middle of a long table is left out."""
         count = len(self)
         half = ROWS_SHOWN // 2
@@ -45,25 +47,13 @@ class Summary:
         ]
         if long:
             rows.insert(half, [f"... {count - len(shown)} more", *[""] * len(self.columns)])
-        return rows
+        return Table(("", *self.columns), rows, numbers=True)
 
     def __repr__(self) -> str:
-        table = [["", *self.columns], *self._cells()]
-        widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-        lines = [
-            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-            for row in table
-        ]
-        return "\n".join([*lines, *([self.footer] if self.footer else [])])
+        return self._table().to_text() + (f"\n{self.footer}" if self.footer else "")
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(cell)}</th>" for cell in ("", *self.columns))
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in self._cells()
-        )
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        return table + (f"<p>{escape(self.footer)}</p>" if self.footer else "")
+        return self._table().to_html() + (f"<p>{escape(self.footer)}</p>" if self.footer else "")
 
 
 def _format(column: str, value: float) -> str:

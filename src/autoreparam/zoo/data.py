@@ -22,6 +22,7 @@ from autoreparam.errors import DataError, known
 _GITHUB = "https://raw.githubusercontent.com"
 _PAPER = f"{_GITHUB}/mgorinova/autoreparam/4d6938c322ea975d7db71fd3f09950e5c905330e/data"
 _STAN = f"{_GITHUB}/stan-dev/example-models/2847a61097354785ceda9fba40c7f761d6664491"
+_CONNECT, _READ = 5, 30  # seconds: without a network the wait is for nothing
 _EXTRA = 'pip install "autoreparam[data]"'
 
 # What the loader of a model gives: the model, its keyword arguments, counts of what they hold.
@@ -161,18 +162,27 @@ def _checked(path: Path, expected: str) -> Path:
 def _download(pooch: ModuleType, name: str, file: DataFile, folder: Path, progress: bool) -> Path:
     if progress:
         _upstream("tqdm", name)  # pooch draws its progress bar with it
+    once = pooch.HTTPDownloader(progressbar=progress, timeout=(_CONNECT, _READ))
     try:
-        return Path(pooch.retrieve(file.url, file.sha256, name, folder, progressbar=progress))
+        return Path(pooch.retrieve(file.url, file.sha256, name, folder, downloader=once))
     except OSError as error:  # no network, no such page, a full disk: requests raises these too
         raise DataError(
-            f"Could not download the data file '{name}' from {file.url} to '{folder}': {error}. "
-            "Try again with a network, or set AUTOREPARAM_DATA to a folder that holds the file."
+            f"Could not download the data file '{name}' from {file.url} to '{folder}': "
+            f"{_root(error)}. Try again with a network, or set AUTOREPARAM_DATA to a "
+            "folder that holds the file."
         ) from error
     except ValueError as error:  # pooch's word for a wrong checksum; it keeps no such file
         raise DataError(
             f"The data file '{name}' from {file.url} arrived damaged or changed: {error} "
             "Try again, or set AUTOREPARAM_DATA to a folder that holds the right file."
         ) from error
+
+
+def _root(error: BaseException) -> str:
+    """What went wrong first, without the errors around it that name objects and addresses."""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _upstream(module: str, needed_for: str) -> ModuleType:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 
 import numpy as np
 
+from autoreparam.render.table import Html, Table
 from autoreparam.results.report.content import Content, Pair, Series, SiteRow
 from autoreparam.results.report.heat import heat_map, legend
 from autoreparam.results.report.svg import ranks, scatter, traces
@@ -77,26 +78,6 @@ def _number(value: float, form: str = ",.0f") -> str:
     return format(value, form) if np.isfinite(value) else "–"
 
 
-def _table(caption: str, head: Iterable[str], rows: Iterable[Iterable[str]], kind: str = "") -> str:
-    """A table whose cells are HTML already; the first cell of a row is its heading."""
-    lines = "".join(
-        "<tr>"
-        + "".join(
-            f'<th scope="row">{cell}</th>' if i == 0 else f"<td>{cell}</td>"
-            for i, cell in enumerate(row)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    heads = "".join(f'<th scope="col">{cell}</th>' for cell in head)
-    return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{caption}">'
-        f'<table class="{kind}">'
-        f"<caption>{caption}</caption><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody>"
-        "</table></div>"
-    )
-
-
 def _numbers(content: Content) -> str:
     found = content.found
     numbers = {
@@ -127,21 +108,21 @@ def _sites(rows: list[SiteRow]) -> tuple[str, str]:
     lines = []
     for row in rows:
         cells = [
-            escape(row.name),
-            escape(row.distribution),
+            row.name,
+            row.distribution,
             "×".join(map(str, row.shape)) or "1",
             _lam_range(row.lam) + (f"; tail {_lam_range(row.tail)}" if row.tail else ""),
         ]
         if measured:
             cells += [_number(row.inflation_before, ".3g"), _number(row.inflation_after, ".3g")]
         why = row.note if row.moved else f"not moved: {row.note}" if row.note else "not moved"
-        cells += [_number(row.ess), _number(row.r_hat, ".3f"), escape(why)]
+        cells += [_number(row.ess), _number(row.r_hat, ".3f"), why]
         lines.append(cells)
     text = (
         "<p>λ says how far an element is centered; a tail, how much lighter the sampler saw heavy "
         "tails. ESS is the smallest of the site's elements, R-hat the largest.</p>"
     )
-    return "Sites", text + _table("Latent sites of the model", head, lines, "sites")
+    return "Sites", text + Table(head, lines).to_html("Latent sites of the model", "sites")
 
 
 def _lam_range(lam: tuple[float, float] | None) -> str:
@@ -163,13 +144,11 @@ def _lam(content: Content) -> tuple[str, str]:
                 f'<div class="site"><h3>{escape(site.variable)}</h3>{heat_map(site)}</div>'
             )
         listed = [
-            (escape(label), f"{lam:.3f}")
-            for site in sites
-            for label, lam in zip(site.labels, site.lam)
+            (label, f"{lam:.3f}") for site in sites for label, lam in zip(site.labels, site.lam)
         ]
         more = len(listed) - VALUES_LISTED
         left = f"<p>{more:,} more are left out.</p>" if more > 0 else ""
-        table = _table("λ of each element", ("element", "λ"), listed[:VALUES_LISTED])
+        table = Table(("element", "λ"), listed[:VALUES_LISTED]).to_html("λ of each element")
         parts.append(f"<details><summary>All values</summary>{table}{left}</details>")
     if not parts:
         return title, "<p>No site of this model can be reparameterized.</p>"
@@ -184,7 +163,7 @@ def _efficiency(content: Content) -> tuple[str, str]:
     most = np.nanmax([best, *(e.ess_per_1000_sampling for e in compared.values()), 1e-300])
     rows = [
         (
-            escape(name),
+            name,
             _bar(e.ess_per_1000_sampling, most),
             _bar(e.ess_per_1000_total, most, best=e.ess_per_1000_total == best),
             f"{e.divergences:,}",
@@ -199,13 +178,13 @@ def _efficiency(content: Content) -> tuple[str, str]:
     if len(compared) == 1:
         text += "<p>No other parameterization was run beside this one.</p>"
     head = ("run", "sampling", "all costs", "divergences", "R-hat")
-    return "Efficiency", text + _table("ESS per 1000 gradients", head, rows, "bars")
+    return "Efficiency", text + Table(head, rows).to_html("ESS per 1000 gradients", "bars")
 
 
-def _bar(value: float, most: float, best: bool = False) -> str:
+def _bar(value: float, most: float, best: bool = False) -> Html:
     width = 0 if not np.isfinite(value) else 100 * value / most
     kind = "best" if best else ""
-    return (
+    return Html(
         f'<span class="bar {kind}"><span style="width:{width:.1f}%"></span></span> '
         f"{_number(value, ',.3g')}"
     )
@@ -245,13 +224,13 @@ def _ledger(ledger: Mapping[str, int]) -> tuple[str, str]:
         "sampling": "the draws that are kept",
     }
     rows = [
-        (escape(name), f"{count:,}", _share(count, total), words.get(name, ""))
+        (name, f"{count:,}", _share(count, total), words.get(name, ""))
         for name, count in ledger.items()
     ]
     rows.append(("total", f"{total:,}", _share(total, total), ""))
     text = "<p>Every gradient of the log density that any chain asked for.</p>"
     head = ("purpose", "gradients", "share", "what for")
-    return "Gradient ledger", text + _table("Gradients by purpose", head, rows)
+    return "Gradient ledger", text + Table(head, rows).to_html("Gradients by purpose")
 
 
 def _share(count: int, total: int) -> str:
@@ -277,11 +256,10 @@ def _worst(series: list[Series]) -> tuple[str, str]:
 
 
 def _origin(content: Content) -> tuple[str, str]:
-    settings = [(escape(k), escape(v)) for k, v in content.settings.items()]
-    versions = [(escape(k), escape(v)) for k, v in content.versions.items()]
+    settings, versions = (list(pairs.items()) for pairs in (content.settings, content.versions))
     return "How it was made", (
         '<div class="figures">'
-        + _table("Settings and seed", ("setting", "value"), settings)
-        + _table("Versions", ("package", "version"), versions)
+        + Table(("setting", "value"), settings).to_html("Settings and seed")
+        + Table(("package", "version"), versions).to_html("Versions")
         + "</div>"
     )
