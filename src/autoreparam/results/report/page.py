@@ -152,7 +152,7 @@ def _lam(content: Content) -> tuple[str, str]:
         parts.append(f"<details><summary>All values</summary>{table}{left}</details>")
     if not parts:
         return title, "<p>No site of this model can be reparameterized.</p>"
-    text = "<p>One cell an element; point at it, or use the arrow keys, to read its λ.</p>"
+    text = "<p>One cell per element; point at it, or use the arrow keys, to read its λ.</p>"
     return title, text + legend() + "".join(parts)
 
 
