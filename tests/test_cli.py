@@ -186,7 +186,7 @@ def test_compare_refuses_an_unknown_method(folder, monkeypatch):
 def test_data_lists_what_is_here(folder):
     listed = json.loads(good(folder, "data", "list", "--json"))
     assert "german.data" in {file["name"] for file in listed}
-    head, line, *rows = good(folder, "data", "list").splitlines()
+    head, _, *rows = good(folder, "data", "list").splitlines()
     assert head.split() == ["file", "state", "where"]
     assert [row.split()[0] for row in rows] == [file["name"] for file in listed]
 
