@@ -11,7 +11,8 @@ from scipy.optimize import brentq
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError, SamplingError
 from autoreparam.learn.ascent import Mask, estimate
-from autoreparam.learn.elbo import PAPER, ElboSettings, fit_elbo
+from autoreparam.learn.elbo import PAPER, fit_elbo
+from autoreparam.learn.settings import ElboSettings
 from autoreparam.program.target import Target
 
 KEY = jax.random.key(0)

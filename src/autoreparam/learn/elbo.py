@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
@@ -13,9 +13,10 @@ import jax
 import numpy as np
 from jax import Array
 
-from autoreparam.errors import AutoreparamError, SamplingError
+from autoreparam.errors import SamplingError
 from autoreparam.learn.ascent import Free, Mask, adam, advance, read_compiled
 from autoreparam.learn.fit import Fit
+from autoreparam.learn.settings import ELBO_DEFAULTS, ElboSettings
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
@@ -28,38 +29,6 @@ PAPER: dict = {
 }
 
 
-@dataclass(frozen=True)
-class ElboSettings:
-    """Every number that steers a fit by the ELBO."""
-
-    steps: int = 900  # at most, in whole chunks, equally many for each stage of `decay`
-    samples: int = 8  # per step, in antithetic pairs; Adam averages over steps as well
-    learning_rates: Sequence[float] = (0.1, 0.3)  # all are tried; the best ELBO decides
-    early_stop: bool = True  # once the ELBO has stopped rising, gradients buy nothing
-    chunk: int = 50  # steps in one call of the compiled program, and in one estimate of the gain
-    decay: tuple[float, ...] = (1.0, 1 / 5, 1 / 20)  # of the rates, by stage: near, then precise
-    start_scale: float = 0.1  # σ at the start, in reference scales: small, so densities are finite
-    margin: float = 0.02  # λ starts at least this far from 0 and 1, where its gradient vanishes
-    memory: float = 0.99  # Adam's b2: the usual 0.999 remembers the first, steep gradients too long
-    settling: int = 2  # chunks before any stage may end early: in the first λ is held
-    stalled: float = 1.0  # a stage ends at a gain of at most so many Monte Carlo errors
-    rising: float = 2.0  # a last gain of more errors than this is no noise: the fit ended too early
-    clear: float = 3.0  # times the error where `q` fits; above that, noise hides any gain
-    better: float = 2.0  # errors by which an end must lead to replace a learned λ
-    negligible: float = 0.01  # nats: next to an end, where the logit creeps, λ is as good as it
-
-    def __post_init__(self):
-        rates = tuple(self.learning_rates)
-        if self.steps < 1 or self.samples < 1 or not rates or min(rates) <= 0:
-            raise AutoreparamError(
-                "expected at least one step, one sample and one positive learning rate; found "
-                f"steps={self.steps}, samples={self.samples}, learning_rates={rates}"
-            )
-
-
-DEFAULTS = ElboSettings()
-
-
 def fit_elbo(
     target: Target,
     start: Parameterization,
@@ -67,7 +36,7 @@ def fit_elbo(
     key: Array,
     learn: bool = True,
     tied: bool = True,
-    settings: ElboSettings = DEFAULTS,
+    settings: ElboSettings = ELBO_DEFAULTS,
     **changes: Any,
 ) -> Fit:
     """The mean-field fit with the highest ELBO over `(μ, σ, λ)`, or over `(μ, σ)` at λ = `start`.
