@@ -1,4 +1,4 @@
-"""Posterior moments known without sampling."""
+"""Posterior moments known without sampling, and data for which more is known."""
 
 import jax
 import jax.numpy as jnp
@@ -6,6 +6,7 @@ import numpy as np
 
 import autoreparam as ar
 from autoreparam.program.target import Target
+from autoreparam.zoo.radon import radon
 
 
 def gaussian(model, args, kwargs):
@@ -18,6 +19,22 @@ def gaussian(model, args, kwargs):
     mean = target.unflatten(covariance @ slope)
     sd = target.unflatten(jnp.sqrt(jnp.diag(covariance)))
     return {name: (np.asarray(mean[name]), np.asarray(sd[name])) for name in mean}
+
+
+def radon_survey(homes, seed=0):
+    """A made-up survey of radon with so many homes per county, as an entry of the zoo.
+
+    The ELBO is best at λ = homes / (homes + 1): the precision of `mu` is 1 + Σ λ² + homes (1 - λ)²,
+    that of `a` the same with weights, and no other diagonal element depends on λ.
+    """
+    random = np.random.default_rng(seed)
+    county = np.repeat(np.arange(len(homes)), homes)
+    floor = random.integers(0, 2, county.size).astype(float)
+    uranium, effect = random.normal(size=(2, len(homes)))
+    effect += 1 + 0.7 * uranium
+    log_r = effect[county] - 0.6 * floor + random.normal(size=county.size)
+    data = {"county": county, "floor": floor, "uranium": uranium, "log_r": log_r}
+    return ar.zoo.Entry("radon", radon, (), data, "", "", {})
 
 
 def eight_schools(y, sigma):

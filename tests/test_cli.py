@@ -1,5 +1,6 @@
 """Each command as a user runs it, and its most likely misuse."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from autoreparam.cli.models import find_model
 from autoreparam.cli.values import read_file
 from autoreparam.errors import DataError
 from autoreparam.results.files import read_tree
+from autoreparam.zoo import data as zoo_data
 
 MODEL = """
 import numpyro
@@ -48,6 +50,7 @@ def run(folder, *words):
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "XLA_FLAGS": "--xla_backend_optimization_level=0",
         "COLUMNS": "200",
+        "HTTPS_PROXY": "http://127.0.0.1:9",  # nothing there: the guard of the tests is not either
     }
     return subprocess.run(
         [sys.executable, "-m", "autoreparam.cli", *map(str, words)],
@@ -196,8 +199,18 @@ def test_data_fetch_refuses_an_unknown_name(folder, monkeypatch):
     assert "or pass --all" in refused(folder, monkeypatch, "data", "fetch")
 
 
+def test_data_fetch_prints_the_path(tmp_path, monkeypatch):
+    (tmp_path / "tiny.dat").write_bytes(b"1 2 3")
+    digest = hashlib.sha256(b"1 2 3").hexdigest()
+    files = {"tiny.dat": zoo_data.DataFile("http://nowhere.invalid/tiny.dat", digest)}
+    monkeypatch.setattr(zoo_data, "FILES", files)
+    monkeypatch.setenv("AUTOREPARAM_DATA", str(tmp_path))
+    done = CliRunner().invoke(app, ["data", "fetch", "tiny.dat"])
+    assert done.stdout.split() == [str(tmp_path / "tiny.dat")]
+
+
 @pytest.mark.data
-def test_data_fetch_prints_the_path():
+def test_data_fetch_finds_the_real_files():
     done = CliRunner().invoke(app, ["data", "fetch", "german.data"])
     assert done.stdout.strip().endswith("german.data")
 

@@ -6,10 +6,8 @@ import sys
 import warnings
 from pathlib import Path
 
-import jax
 import numpyro.infer
 import pytest
-from jax.experimental.compilation_cache.compilation_cache import reset_cache
 from typer.testing import CliRunner
 
 import autoreparam as ar
@@ -42,28 +40,6 @@ def once(call, model, args, kwargs, options):
     if key not in FOUND:
         FOUND[key] = call(model, args, kwargs, **options)
     return FOUND[key]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compile_less(tmp_path_factory):
-    """Compiles quickly, and the same program only once."""
-    quickly = {
-        "jax_disable_most_optimizations": True,
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("cache")),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-    }
-    before = {
-        "jax_disable_most_optimizations": False,
-        "jax_compilation_cache_dir": jax.config.jax_compilation_cache_dir,
-        "jax_persistent_cache_min_compile_time_secs": 1.0,
-    }
-    for settings in (quickly, before):
-        for name, value in settings.items():
-            jax.config.update(name, value)
-        reset_cache()
-        if settings is quickly:
-            yield
-    FOUND.clear()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from exact import radon_survey
 from scipy.optimize import brentq
 
 import autoreparam as ar
@@ -19,9 +20,19 @@ KEY = jax.random.key(0)
 PRECISE = {"steps": 3000, "samples": 256, "learning_rates": (0.1,), "early_stop": False}
 
 
-def zoo_target(name, **options):
-    entry = ar.zoo.load(name, **options)
+def target_of(entry):
     return Target(ar.inspect(entry.model, entry.args, entry.kwargs)), entry
+
+
+def zoo_target(name, **options):
+    return target_of(ar.zoo.load(name, **options))
+
+
+SURVEYS = [
+    pytest.param(lambda: radon_survey([1, 1, 2, 3, 5, 8, 40]), id="made up"),
+    pytest.param(lambda: ar.zoo.load("radon", state="MN"), id="minnesota", marks=pytest.mark.data),
+]
+surveys = pytest.mark.parametrize("survey", SURVEYS)
 
 
 def halfway(target):
@@ -76,9 +87,9 @@ def test_the_toy_is_centered_as_far_as_theory_says(sigma_mu, s0):
     assert fit.converged, fit.note
 
 
-@pytest.mark.data
-def test_radon_counties_are_centered_by_their_number_of_homes():
-    target, entry = zoo_target("radon", state="MN")
+@surveys
+def test_radon_counties_are_centered_by_their_number_of_homes(survey):
+    target, entry = target_of(survey())
     homes = np.bincount(entry.kwargs["county"])
     optimum = halfway(target).replace({"m": homes / (homes + 1)})
     fit = fit_elbo(target, halfway(target), key=KEY, **PRECISE | {"steps": 900, "samples": 64})
@@ -117,9 +128,9 @@ def test_where_the_fit_is_exact_the_gradient_has_no_noise():
     assert np.abs(off).max() > 0.1
 
 
-@pytest.mark.data
-def test_the_default_comes_near_the_best_elbo_at_a_modest_price():
-    target, entry = zoo_target("radon", state="MN")
+@surveys
+def test_the_default_comes_near_the_best_elbo_at_a_modest_price(survey):
+    target, entry = target_of(survey())
     homes = np.bincount(entry.kwargs["county"])
     best = best_elbo(target, halfway(target).replace({"m": homes / (homes + 1)}))
     fit = fit_elbo(target, halfway(target), key=KEY)

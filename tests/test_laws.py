@@ -1,6 +1,7 @@
 """Every family times every law of a reparameterization."""
 
-from functools import cache
+from functools import cache, partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from numpyro.distributions import transforms
 from numpyro.handlers import seed, trace
 from numpyro.infer.util import log_density, potential_energy
+from scipy import stats
 
 import autoreparam as ar
 from autoreparam.program.families import registered, standardize, unwrap
@@ -29,6 +31,7 @@ def parents():
     return m, t
 
 
+@cache  # a program is compiled for its model
 def centered_model(row):
     def model(scale=0.8, size=3):
         m, t = parents()
@@ -64,15 +67,106 @@ def random_lam(program, key, untied):
     return lam.replace(draw, scale=other, tail={n: 1 - draw[n] ** 2 for n in lam.tail})
 
 
-@cache
-def place(row, untied=False):
-    """A target of the row's model, a random λ and a position drawn from the prior."""
+SCALES = (0.8, 1.7)  # two data sets
+TIED, UNTIED, CENTERED = range(3)  # cases of `facts`; those after them are non-centered
+DRAWS = 3
+
+
+def measure(row, target, scale, lam, new, values):
+    """All that the laws compare, at `values` of the sites, in the coordinates of `lam`."""
     model = centered_model(row)
-    program = ar.inspect(model)
-    target = Target(program)
-    lam = random_lam(program, jax.random.key(0), untied)
-    values = prior_values(model, jax.random.key(100))
-    return model, target, lam, target.from_sites(values, lam), values
+    position = target.from_sites(values, lam)
+
+    def flat(position):
+        found = target.to_sites(position, lam)
+        latents = [jnp.ravel(found[site.name]) for site in target.program.latents]
+        return jnp.concatenate(latents), found
+
+    jacobian, found = jax.jacfwd(flat, has_aux=True)(position)
+    density, score = jax.value_and_grad(target.logdensity)(position, lam)
+    moved, carried, gain = target.carry(position, score, lam, new)
+    there, there_score = jax.value_and_grad(target.logdensity)(moved, new)
+    working = {"m": values["m"], "t": values["t"], "x_working": target.unflatten(position)["x"]}
+    rewritten, sites = log_density(ar.reparameterize(model, lam), (scale,), {}, working)
+    assert sites["x"]["type"] == "deterministic"
+    free = numpyro.infer.util.unconstrain_fn(model, (scale,), {}, values)
+    return {
+        "position": position,
+        "working": target.unflatten(position)["x"],
+        "values": {name: found[name] for name in values},
+        "back": target.from_sites(found, lam),
+        "density": density,
+        "log_determinant": target.log_determinant(position, lam),
+        "autodiff": jnp.linalg.slogdet(jacobian)[1],
+        "log_joint": target.log_joint(values),
+        "own": log_density(model, (scale,), {}, values)[0],
+        "free": target.flatten(free),
+        "own_free": -potential_energy(model, (scale,), {}, free),
+        "carried": (density + gain, carried, target.to_sites(moved, new)["x"]),
+        "there": (there, there_score, found["x"]),
+        # `t` is sampled as itself there, on the log scale here.
+        "rewritten": (rewritten + jnp.log(values["t"]), sites["x"]["value"]),
+    }
+
+
+def by_hand(row, key):
+    """Values of the sites, the noise behind `x`, and the density by the hand-written model."""
+    hand = noncentered_model(row)
+    values = prior_values(hand, key)
+    free = numpyro.infer.util.unconstrain_fn(hand, (), {}, values)
+    x = row.value(values["m"], values["t"], values["w"])
+    own = -potential_energy(hand, (), {}, free)
+    return {"m": values["m"], "t": values["t"], "x": x}, free["w"], own
+
+
+class Facts(NamedTuple):
+    """What one compiled program found of a row, case by case, and what it was asked."""
+
+    target: Target
+    lams: list
+    values: dict
+    found: list
+    hand: tuple
+    traces: int
+
+    def case(self, number, data=0):
+        return jax.tree.map(lambda leaf: leaf[number], self.found[data])
+
+
+def stack(*trees):
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+
+
+@cache
+def facts(row):
+    """Every case with both data sets: λ random, tied or not; centered; non-centered at unit scale.
+
+    The non-centered ones are at values drawn by the hand-written model, where there is one.
+    """
+    targets = [Target(ar.inspect(centered_model(row), (scale,))) for scale in SCALES]
+    program, traces = targets[0].program, []
+
+    @jax.jit
+    def draw(key):
+        values, keys = prior_values(centered_model(row), key), jax.random.split(key, DRAWS)
+        return values, jax.vmap(partial(by_hand, row))(keys) if row.noise else None
+
+    @jax.jit
+    def run(target, scale, *cases):
+        traces.append(1)
+        one = partial(measure, row, target, scale)
+        return jax.vmap(one)(*cases)
+
+    values, hand = jax.device_get(draw(jax.random.key(100)))
+    lams = [random_lam(program, jax.random.key(0), untied) for untied in (False, True)]
+    lams += [ar.Parameterization.centered(program)]
+    lams += [ar.Parameterization.noncentered(program, s0=1.0)] * DRAWS
+    new = random_lam(program, jax.random.key(9), untied=False)
+    drawn = [jax.tree.map(lambda leaf, i=i: leaf[i], hand[0]) if hand else values
+             for i in range(DRAWS)]  # fmt: skip
+    cases = stack(*lams), stack(*[new] * len(lams)), stack(*[values] * 3, *drawn)
+    found = [jax.device_get(run(target, scale, *cases)) for target, scale in zip(targets, SCALES)]
+    return Facts(targets[0], lams, values, found, hand, len(traces))
 
 
 @rows
@@ -101,7 +195,7 @@ def test_a_rule_that_names_shape_parameters_is_of_a_family_made_from_them_loc_an
 
 @rows
 def test_inspect_finds_the_family_the_row_names(row):
-    site = ar.inspect(centered_model(row))["x"]
+    site = facts(row).target.program["x"]
     assert site.distribution == row.family.__name__
     assert site.candidate
     assert site.loc_parents + site.scale_parents
@@ -114,134 +208,92 @@ def test_the_table_has_a_row_for_every_registered_family():
 
 @rows
 def test_values_survive_the_round_trip(row):
-    _, target, lam, position, values = place(row, untied=True)
-    found = target.to_sites(position, lam)
-    for name, value in values.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(target.from_sites(found, lam), position, rtol=1e-8, atol=1e-10)
+    found = facts(row).case(UNTIED)
+    for name, value in facts(row).values.items():
+        np.testing.assert_allclose(found["values"][name], value, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found["back"], found["position"], rtol=1e-8, atol=1e-10)
 
 
 @rows
 def test_log_determinant_equals_autodiff(row):
-    _, target, lam, position, _ = place(row, untied=True)
-
-    def values(position):
-        found = target.to_sites(position, lam)
-        return jnp.concatenate([jnp.ravel(found[site.name]) for site in target.program.latents])
-
-    expected = jnp.linalg.slogdet(jax.jacobian(values)(position))[1]
-    np.testing.assert_allclose(target.log_determinant(position, lam), expected, rtol=1e-8)
+    found = facts(row).case(UNTIED)
+    np.testing.assert_allclose(found["log_determinant"], found["autodiff"], rtol=1e-8)
 
 
 @rows
-@pytest.mark.parametrize("untied", [False, True], ids=["tied", "untied"])
-def test_density_minus_log_determinant_is_the_models_own_log_joint(row, untied):
-    model, target, lam, position, values = place(row, untied)
-    own = log_density(model, (), {}, values)[0]
-    identity = target.logdensity(position, lam) - target.log_determinant(position, lam)
-    np.testing.assert_allclose(identity, own, rtol=1e-8)
-    np.testing.assert_allclose(target.log_joint(values), own, rtol=1e-12)
+@pytest.mark.parametrize("case", [TIED, UNTIED], ids=["tied", "untied"])
+def test_density_minus_log_determinant_is_the_models_own_log_joint(row, case):
+    for data in range(len(SCALES)):
+        found = facts(row).case(case, data)
+        identity = found["density"] - found["log_determinant"]
+        np.testing.assert_allclose(identity, found["own"], rtol=1e-8)
+        np.testing.assert_allclose(found["log_joint"], found["own"], rtol=1e-12)
 
 
 @rows
 def test_lam_one_is_the_model_as_written(row):
-    model, target, _, _, values = place(row)
-    lam = ar.Parameterization.centered(target.program)
-    position = target.from_sites(values, lam)
+    found = facts(row).case(CENTERED)
     if row.same_coordinates:
-        free = numpyro.infer.util.unconstrain_fn(model, (), {}, values)
-        own = -potential_energy(model, (), {}, free)
-        np.testing.assert_allclose(position, target.flatten(free), rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(target.logdensity(position, lam), own, rtol=1e-9)
+        np.testing.assert_allclose(found["position"], found["free"], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(found["density"], found["own_free"], rtol=1e-9)
     else:  # the same density, in coordinates that differ by a constant
-        own = log_density(model, (), {}, values)[0]
-        gap = target.logdensity(position, lam) - target.log_determinant(position, lam) - own
+        gap = found["density"] - found["log_determinant"] - found["own"]
         np.testing.assert_allclose(gap, 0, atol=1e-9)
 
 
 @hand_rows
 def test_lam_zero_is_the_hand_written_noncentered_model(row):
-    hand, model = noncentered_model(row), centered_model(row)
-    target = Target(ar.inspect(model))
-    lam = ar.Parameterization.noncentered(target.program, s0=1.0)
+    values, noise, own = facts(row).hand
     gaps = []
-    for number in range(3):
-        values = prior_values(hand, jax.random.key(number))
-        free = numpyro.infer.util.unconstrain_fn(hand, (), {}, values)
-        position = target.flatten({"m": free["m"], "t": free["t"], "x": free["w"]})
-        x = row.value(values["m"], values["t"], values["w"])
-        np.testing.assert_allclose(target.to_sites(position, lam)["x"], x, rtol=1e-8)
-        own = -potential_energy(hand, (), {}, free)
-        gaps.append(target.logdensity(position, lam) - own)
+    for number in range(DRAWS):
+        found = facts(row).case(CENTERED + 1 + number)
+        np.testing.assert_allclose(found["working"], noise[number], rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(found["values"]["x"], values["x"][number], rtol=1e-8)
+        gaps.append(found["density"] - own[number])
     np.testing.assert_allclose(gaps, gaps[0], atol=1e-8)
 
 
 @rows
 def test_jit_and_vmap_change_nothing(row):
-    _, target, lam, position, _ = place(row)
-    positions = position + 0.1 * jnp.arange(4)[:, None]
-    single = jnp.stack([target.logdensity(p, lam) for p in positions])
-    batched = jax.jit(jax.vmap(Target.logdensity, (None, 0, None)))(target, positions, lam)
-    np.testing.assert_allclose(batched, single, rtol=1e-10)
+    found, lam = facts(row).case(TIED), facts(row).lams[TIED]
+    single = facts(row).target.logdensity(found["position"], lam)
+    np.testing.assert_allclose(found["density"], single, rtol=1e-10)
 
 
 @rows
 def test_changing_lam_or_data_does_not_retrace(row):
-    model, count = centered_model(row), []
-
-    @jax.jit
-    def density(target, position, lam):
-        count.append(1)
-        return target.logdensity(position, lam)
-
-    for scale, number in [(0.8, 0), (0.8, 1), (1.7, 2)]:
-        target = Target(ar.inspect(model, (scale,)))
-        lam = random_lam(target.program, jax.random.key(number), untied=number == 1)
-        values = prior_values(model, jax.random.key(number))
-        position = target.from_sites(values, lam)
-        own = log_density(model, (scale,), {}, values)[0]
-        found = density(target, position, lam) - target.log_determinant(position, lam)
-        np.testing.assert_allclose(found, own, rtol=1e-8)
-    assert len(count) == 1
+    first, second = (facts(row).case(TIED, data)["density"] for data in range(len(SCALES)))
+    assert first != second
+    assert facts(row).traces == 1
 
 
 @rows
 def test_a_carried_score_is_the_gradient_in_the_new_coordinates(row):
-    _, target, lam, position, _ = place(row, untied=True)
-    new = random_lam(target.program, jax.random.key(9), untied=False)
-    density, score = jax.value_and_grad(target.logdensity)(position, lam)
-    moved, carried, gain = target.carry(position, score, lam, new)
-    expected_density, expected = jax.value_and_grad(target.logdensity)(moved, new)
-    np.testing.assert_allclose(carried, expected, rtol=1e-7, atol=1e-8)
-    np.testing.assert_allclose(density + gain, expected_density, rtol=1e-9)
-    np.testing.assert_allclose(
-        target.to_sites(moved, new)["x"], target.to_sites(position, lam)["x"], rtol=1e-9
-    )
+    found = facts(row).case(UNTIED)
+    density, score, x = found["carried"]
+    expected_density, expected, same_x = found["there"]
+    np.testing.assert_allclose(score, expected, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(density, expected_density, rtol=1e-9)
+    np.testing.assert_allclose(x, same_x, rtol=1e-9)
 
 
 @rows
 def test_the_rewritten_numpyro_model_has_the_same_density(row):
-    model, target, lam, position, values = place(row, untied=True)
-    rewritten = ar.reparameterize(model, lam)
-    working = target.unflatten(position)
-    given = {"m": values["m"], "t": values["t"], "x_working": working["x"]}
-    found, sites = log_density(rewritten, (), {}, given)
-    jacobian = jnp.log(values["t"])  # `t` is sampled as itself there, on the log scale here
-    np.testing.assert_allclose(found + jacobian, target.logdensity(position, lam), rtol=1e-9)
-    np.testing.assert_allclose(sites["x"]["value"], values["x"], rtol=1e-9)
-    assert sites["x"]["type"] == "deterministic"
+    found = facts(row).case(UNTIED)
+    density, x = found["rewritten"]
+    np.testing.assert_allclose(density, found["density"], rtol=1e-9)
+    np.testing.assert_allclose(x, facts(row).values["x"], rtol=1e-9)
 
 
 @rows
 def test_single_precision_agrees_with_double(row):
-    _, target, lam, position, _ = place(row)
-    expected = float(target.logdensity(position, lam))
+    found, lam = facts(row).case(TIED), facts(row).lams[TIED]
     with jax.enable_x64(False):
         target = Target(ar.inspect(centered_model(row)))
         lam = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), lam)
-        found = target.logdensity(jnp.asarray(np.asarray(position), jnp.float32), lam)
-        assert found.dtype == jnp.float32
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+        density = jax.jit(Target.logdensity)(target, np.asarray(found["position"], "f"), lam)
+        assert density.dtype == jnp.float32
+    np.testing.assert_allclose(density, found["density"], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -251,13 +303,16 @@ def test_draws_from_the_working_distribution_are_draws_from_the_prior(row):
 
     lam = ar.Parameterization.constant(ar.inspect(model, sites="all"), 0.6, tail=0.8)
     moved = ar.reparameterize(model, lam)
-    draw = jax.jit(jax.vmap(lambda key: trace(seed(moved, key)).get_trace()["x"]["value"]))
-    found = np.asarray(draw(jax.random.split(jax.random.key(1), 4000)))
-    expected = np.asarray(row.centered(0.4, 1.3).sample(jax.random.key(2), (4000,)))
-    quantiles = [0.1, 0.3, 0.5, 0.7, 0.9]
-    at = np.quantile(expected, quantiles)
-    ranks = (found[:, None] < at).mean(0)
-    np.testing.assert_allclose(ranks, quantiles, atol=0.04)
+
+    @jax.jit
+    @jax.vmap
+    def draw(key):
+        one, other = jax.random.split(key)
+        found = trace(seed(moved, one)).get_trace()["x"]["value"]
+        return found, row.centered(0.4, 1.3).sample(other)
+
+    found, expected = draw(jax.random.split(jax.random.key(1), 4000))
+    assert stats.ks_2samp(found, expected).pvalue > 1e-4
 
 
 SHAPES = st.sampled_from([(), (1,), (4,), (2, 3), (3, 1)])
@@ -302,14 +357,21 @@ def test_laws_hold_for_any_shape_plate_mask_scale_and_lam(
     lam = random_lam(program, jax.random.key(lam_seed), untied)
     assert np.prod(program["x"].shape) == np.prod(size)
     assert lam["x"].shape == program["x"].shape
-    values = prior_values(model, jax.random.key(lam_seed + 1))
-    position = target.from_sites(values, lam)
-    found = target.to_sites(position, lam)
-    np.testing.assert_allclose(found["x"], values["x"], rtol=1e-9, atol=1e-12)
-    own = log_density(model, (), {}, values)[0]
-    identity = target.logdensity(position, lam) - target.log_determinant(position, lam)
-    np.testing.assert_allclose(identity, own, rtol=1e-8, atol=1e-9)
     rewritten = ar.reparameterize(model, lam)
-    given = {"m": values["m"], "t": values["t"], "x_working": target.unflatten(position)["x"]}
-    total = log_density(rewritten, (), {}, given)[0] + jnp.log(values["t"])
-    np.testing.assert_allclose(total, target.logdensity(position, lam), rtol=1e-8, atol=1e-9)
+
+    @jax.jit
+    def measure(key):
+        values = prior_values(model, key)
+        position = target.from_sites(values, lam)
+        working = {**values, "x_working": target.unflatten(position)["x"]}
+        del working["x"]
+        return (
+            (values["x"], target.to_sites(position, lam)["x"]),
+            (log_density(model, (), {}, values)[0],
+             target.logdensity(position, lam) - target.log_determinant(position, lam)),
+            (log_density(rewritten, (), {}, working)[0] + jnp.log(values["t"]),
+             target.logdensity(position, lam)),
+        )  # fmt: skip
+
+    for expected, found in measure(jax.random.key(lam_seed + 1)):
+        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-9)

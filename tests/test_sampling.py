@@ -9,7 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from arviz_stats.base import array_stats
-from exact import eight_schools, gaussian
+from exact import eight_schools, gaussian, radon_survey
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError, SamplingWarning
@@ -82,11 +82,19 @@ def test_eight_schools_is_met(kernel, method):
     assert worst_z(tree, expected, ["mu", "theta", "log_tau"]) < 4.5
 
 
-@pytest.mark.data
+@pytest.mark.parametrize(
+    "survey",
+    [
+        pytest.param(lambda: radon_survey([1, 1, 2, 3, 5, 8, 40]), id="made up"),
+        pytest.param(
+            lambda: ar.zoo.load("radon", state="MN"), id="minnesota", marks=pytest.mark.data
+        ),
+    ],
+)
 @pytest.mark.parametrize("kernel", ONE_IN_CI)
 @pytest.mark.parametrize("method", METHODS)
-def test_radon_in_minnesota_is_met(kernel, method):
-    problem = ar.zoo.load("radon", state="MN")
+def test_a_survey_of_radon_is_met(kernel, method, survey):
+    problem = survey()
     expected = gaussian(problem.model, problem.args, problem.kwargs)
     tree = ar.sample(problem.model, problem.args, problem.kwargs, parameterization=method,
                      kernel=kernel, draws=500, warmup=300, progress=False)  # fmt: skip
@@ -277,16 +285,11 @@ def test_the_log_likelihood_is_there_on_request():
     np.testing.assert_allclose(found.values, expected, rtol=1e-8)
 
 
+@pytest.mark.usefixtures("own_compilation_cache")
 def test_a_session_can_reuse_programs_compiled_by_another(tmp_path):
-    before = jax.config.values["jax_compilation_cache_dir"]
-    least = jax.config.values["jax_persistent_cache_min_compile_time_secs"]
-    try:
-        ar.compilation_cache(tmp_path / "cache")
-        ar.sample(lambda y: groups(y), (Y,), draws=5, warmup=0, kernel="hmc", progress=False)
-        assert any((tmp_path / "cache").iterdir())
-    finally:
-        jax.config.update("jax_compilation_cache_dir", before)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
+    ar.compilation_cache(tmp_path / "cache")
+    ar.sample(lambda y: groups(y), (Y,), draws=5, warmup=0, kernel="hmc", progress=False)
+    assert any((tmp_path / "cache").iterdir())
 
 
 def test_a_number_of_steps_is_refused_by_nuts_and_makes_the_default_hmc():

@@ -121,17 +121,6 @@ FILES = [
 ]
 
 
-@pytest.fixture
-def files():
-    missing = [file.name for file in zoo_data.listing() if not file.intact]
-    if missing:
-        pytest.skip(f"set AUTOREPARAM_DATA, or fetch them first: {', '.join(missing)}")
-
-
-def needs_files(test):
-    return pytest.mark.data(pytest.mark.usefixtures("files")(test))
-
-
 def digest(arrays):
     """A digest that ignores the platform's integers and the last bits of a logarithm."""
     whole = hashlib.sha256()
@@ -174,7 +163,7 @@ def test_a_trend_has_the_sites_of_the_table(name, options, sites, counts):
     check_model(name, options, sites, counts)
 
 
-@needs_files
+@pytest.mark.data
 @pytest.mark.parametrize(("name", "options", "sites", "counts"), FILES)
 def test_a_model_with_files_has_the_sites_of_the_table(name, options, sites, counts):
     check_model(name, options, sites, counts)
@@ -184,7 +173,7 @@ def test_every_name_of_the_zoo_has_a_row_in_these_tables():
     assert {row[0] for row in HERE + TRENDS + FILES} == set(zoo.names())
 
 
-@needs_files
+@pytest.mark.data
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [
@@ -217,7 +206,7 @@ def test_arrays_that_need_no_file_have_their_digest(name, expected):
     assert digest(zoo.load(name).kwargs) == expected
 
 
-@needs_files
+@pytest.mark.data
 @pytest.mark.parametrize("state", RADON)
 def test_radon_has_the_homes_and_counties_of_each_state_in_both_conventions(state):
     ours, our_digest, published, published_digest, _ = RADON[state]
@@ -231,7 +220,7 @@ def test_radon_has_the_homes_and_counties_of_each_state_in_both_conventions(stat
         assert digest(entry.kwargs) == expected
 
 
-@needs_files
+@pytest.mark.data
 def test_minnesota_uranium_agrees_with_the_file_of_gelman_and_hill():
     theirs = zoo_data.read_json("radon.data.json")
     ours = zoo.load("radon", state="MN").kwargs
@@ -244,7 +233,7 @@ def test_minnesota_uranium_agrees_with_the_file_of_gelman_and_hill():
     np.testing.assert_allclose(np.log(activity), theirs["y"], atol=1e-6)
 
 
-@needs_files
+@pytest.mark.data
 @pytest.mark.parametrize("state", RADON)
 def test_published_uranium_is_wrong_for_as_many_counties_as_is_known(state):
     published = zoo.load("radon", state=state, as_published=True).kwargs
@@ -260,7 +249,7 @@ def test_published_uranium_is_wrong_for_as_many_counties_as_is_known(state):
     assert int(np.sum(published["uranium"] != right)) == RADON[state][-1]
 
 
-@needs_files
+@pytest.mark.data
 def test_floors_of_our_convention_are_0_or_1_and_published_floors_go_to_9():
     assert set(zoo.load("radon", state="IN").kwargs["floor"]) == {0.0, 1.0}
     published = zoo.load("radon", state="IN", as_published=True).kwargs["floor"]
@@ -268,7 +257,7 @@ def test_floors_of_our_convention_are_0_or_1_and_published_floors_go_to_9():
     assert dict(zip(codes, homes)) == {0: 997, 1: 854, 2: 3, 3: 15, 9: 45}
 
 
-@needs_files
+@pytest.mark.data
 def test_german_features_are_an_intercept_seven_standardized_numbers_and_indicators():
     X = zoo.load("german_credit").kwargs["X"]
     np.testing.assert_array_equal(X[:, 0], 1)
@@ -280,7 +269,7 @@ def test_german_features_are_an_intercept_seven_standardized_numbers_and_indicat
     assert all((block.sum(axis=1) == 1).all() for block in blocks)
 
 
-@needs_files
+@pytest.mark.data
 def test_election_codes_start_at_0_and_two_states_have_no_respondent():
     arrays = zoo.load("election88").kwargs
     respondents = np.bincount(arrays["state"], minlength=51)
@@ -289,7 +278,7 @@ def test_election_codes_start_at_0_and_two_states_have_no_respondent():
     assert [int(arrays[key].sum()) for key in ("y", "black", "female")] == [6495, 891, 6602]
 
 
-@needs_files
+@pytest.mark.data
 def test_electric_codes_start_at_0_and_agree_with_each_other():
     arrays = zoo.load("electric").kwargs
     assert list(np.bincount(arrays["grade"])) == [42, 68, 40, 42]
