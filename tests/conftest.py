@@ -1,5 +1,6 @@
 """Tests run in double precision, on this machine alone, and on data files only where they are."""
 
+import os
 import sys
 from functools import cache
 
@@ -7,16 +8,20 @@ import jax
 import pytest
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
-from autoreparam.zoo.data import listing
-
+# Programs of tests are compiled once and run for milliseconds.
+QUICKLY = (
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_use_fusion_emitters=false",
+)
 jax.config.update("jax_enable_x64", True)
 
 
 def pytest_configure(config):
-    """Compiles quickly, and a program that is compiled again only once."""
-    # A long run computes more than it compiles.
+    """Compiles quickly, and the same program only once."""
+    # Long runs compute more than they compile. XLA reads this when the first program is compiled.
     if "not slow" in config.option.markexpr:
-        jax.config.update("jax_disable_most_optimizations", True)
+        os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *QUICKLY]).strip()
     # A folder per worker: JAX does not write a file at once, and another could read half of it.
     worker = getattr(config, "workerinput", {}).get("workerid", "main")
     jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir(f"jax-{worker}")))
@@ -50,6 +55,8 @@ sys.addaudithook(refuse_the_network)
 
 @cache
 def missing_files():
+    from autoreparam.zoo.data import listing  # what it imports compiles, and that comes later
+
     return [file.name for file in listing() if not file.intact]
 
 

@@ -59,11 +59,10 @@ def prior_values(model, key, *args, **kwargs):
     return {s["name"]: s["value"] for s in sites if s["type"] == "sample" and not s["is_observed"]}
 
 
-def random_lam(program, key, untied):
-    lam = ar.Parameterization.constant(program, 0.5)
-    draw = {n: jax.random.uniform(jax.random.fold_in(key, i), lam[n].shape)
-            for i, n in enumerate(lam.sites)}  # fmt: skip
-    other = {n: jnp.flip(v) ** 2 for n, v in draw.items()} if untied else None
+def random_lam(program, seed, untied):
+    lam, random = ar.Parameterization.constant(program, 0.5), np.random.default_rng(seed)
+    draw = {n: random.uniform(size=lam[n].shape) for n in lam.sites}
+    other = {n: np.flip(v) ** 2 for n, v in draw.items()} if untied else None
     return lam.replace(draw, scale=other, tail={n: 1 - draw[n] ** 2 for n in lam.tail})
 
 
@@ -130,11 +129,7 @@ class Facts(NamedTuple):
     traces: int
 
     def case(self, number, data=0):
-        return jax.tree.map(lambda leaf: leaf[number], self.found[data])
-
-
-def stack(*trees):
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+        return self.found[data][number]
 
 
 @cache
@@ -152,20 +147,21 @@ def facts(row):
         return values, jax.vmap(partial(by_hand, row))(keys) if row.noise else None
 
     @jax.jit
-    def run(target, scale, *cases):
+    def run(target, scale, *case):
         traces.append(1)
-        one = partial(measure, row, target, scale)
-        return jax.vmap(one)(*cases)
+        return measure(row, target, scale, *case)
 
     values, hand = jax.device_get(draw(jax.random.key(100)))
-    lams = [random_lam(program, jax.random.key(0), untied) for untied in (False, True)]
+    lams = [random_lam(program, 0, untied) for untied in (False, True)]
     lams += [ar.Parameterization.centered(program)]
     lams += [ar.Parameterization.noncentered(program, s0=1.0)] * DRAWS
-    new = random_lam(program, jax.random.key(9), untied=False)
+    new = random_lam(program, 9, untied=False)
     drawn = [jax.tree.map(lambda leaf, i=i: leaf[i], hand[0]) if hand else values
              for i in range(DRAWS)]  # fmt: skip
-    cases = stack(*lams), stack(*[new] * len(lams)), stack(*[values] * 3, *drawn)
-    found = [jax.device_get(run(target, scale, *cases)) for target, scale in zip(targets, SCALES)]
+    places = [values] * 3 + drawn
+    found = [[jax.device_get(run(target, scale, lam, new, place))
+              for lam, place in zip(lams, places)]
+             for target, scale in zip(targets, SCALES)]  # fmt: skip
     return Facts(targets[0], lams, values, found, hand, len(traces))
 
 
@@ -255,9 +251,12 @@ def test_lam_zero_is_the_hand_written_noncentered_model(row):
 
 @rows
 def test_jit_and_vmap_change_nothing(row):
-    found, lam = facts(row).case(TIED), facts(row).lams[TIED]
-    single = facts(row).target.logdensity(found["position"], lam)
-    np.testing.assert_allclose(found["density"], single, rtol=1e-10)
+    target, lam = facts(row).target, facts(row).lams[TIED]
+    positions = np.stack([facts(row).case(case)["position"] for case in (TIED, UNTIED)])
+    batched = jax.jit(jax.vmap(Target.logdensity, (None, 0, None)))(target, positions, lam)
+    single = [target.logdensity(position, lam) for position in positions]
+    np.testing.assert_allclose(batched, single, rtol=1e-10)
+    np.testing.assert_allclose(batched[0], facts(row).case(TIED)["density"], rtol=1e-10)
 
 
 @rows
@@ -354,7 +353,7 @@ def test_laws_hold_for_any_shape_plate_mask_scale_and_lam(
 
     program = ar.inspect(model)
     target = Target(program)
-    lam = random_lam(program, jax.random.key(lam_seed), untied)
+    lam = random_lam(program, lam_seed, untied)
     assert np.prod(program["x"].shape) == np.prod(size)
     assert lam["x"].shape == program["x"].shape
     rewritten = ar.reparameterize(model, lam)

@@ -2,6 +2,7 @@
 
 import json
 
+import arviz_stats
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -106,11 +107,18 @@ Y = np.array([0.3, -1.0, 2.2, 0.7, 1.4, -0.2])
 SPREAD = np.array([0.05, 0.05, 0.05, 5.0, 5.0, 5.0])
 
 
+def assert_centered_where_known(lam):
+    """λ is near τ² / (τ² + SPREAD²), with τ about 1: 0.998 and 0.04.
+
+    Over seeds the learned ones are 0.994 to 1 and 0.02 to 0.15.
+    """
+    assert lam[:3].min() > 0.98
+    assert lam[3:].max() < 0.25
+
+
 def test_the_default_centers_what_is_known_and_not_what_is_unknown():
     tree = ar.sample(groups, (Y, SPREAD), draws=100, progress=False)
-    lam = tree["parameterization"]["theta"].values
-    assert lam[:3].min() > 0.6
-    assert lam[3:].max() < 0.4
+    assert_centered_where_known(tree["parameterization"]["theta"].values)
 
 
 def test_what_was_compared_and_chosen_is_in_the_tree():
@@ -157,9 +165,7 @@ def test_the_default_is_deterministic_and_works_with_one_chain():
 
 def test_single_precision_learns_about_the_same(float32):
     tree = ar.sample(groups, (Y.astype("f"), SPREAD.astype("f")), draws=50, progress=False)
-    lam = tree["parameterization"]["theta"].values
-    assert lam[:3].min() > 0.6
-    assert lam[3:].max() < 0.4
+    assert_centered_where_known(tree["parameterization"]["theta"].values)
 
 
 def test_too_few_draws_change_nothing_and_say_so():
@@ -195,8 +201,7 @@ def test_learning_from_an_earlier_run_pays_one_gradient_a_draw():
     fit = ar.learn(groups, (Y, SPREAD), objective="score", draws=tree)
     assert fit.gradients == 1000
     assert fit.elbo is None
-    assert fit.parameterization["theta"][:3].min() > 0.6
-    assert fit.parameterization["theta"][3:].max() < 0.4
+    assert_centered_where_known(fit.parameterization["theta"])
     with pytest.raises(AutoreparamError, match="pass draws=tree"):
         ar.learn(groups, (Y, SPREAD), objective="score")
     with pytest.raises(AutoreparamError, match="objective: expected"):
@@ -226,7 +231,9 @@ def test_a_model_without_candidates_is_sampled_as_it_is():
         numpyro.sample("x", dist.Normal(3.0, 2.0))
 
     tree = ar.sample(model, draws=200, warmup=100, progress=False)
-    assert abs(float(tree["posterior"]["x"].mean()) - 3) < 0.5
+    x = tree["posterior"]["x"]
+    assert abs(float(x.mean()) - 3) < 4.5 * float(arviz_stats.mcse(x))
+    assert float(arviz_stats.mcse(x)) < 0.2
     assert not tree["parameterization"].data_vars
 
 
