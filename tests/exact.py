@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import autoreparam as ar
 from autoreparam.program.target import Target
@@ -35,6 +36,17 @@ def radon_survey(homes, seed=0):
     log_r = effect[county] - 0.6 * floor + random.normal(size=county.size)
     data = {"county": county, "floor": floor, "uranium": uranium, "log_r": log_r}
     return ar.zoo.Entry("radon", radon, (), data, "", "", {})
+
+
+surveys = pytest.mark.parametrize(
+    "survey",
+    [
+        pytest.param(lambda: radon_survey([1, 1, 2, 3, 5, 8, 40]), id="made up"),
+        pytest.param(
+            lambda: ar.zoo.load("radon", state="MN"), id="minnesota", marks=pytest.mark.data
+        ),
+    ],
+)
 
 
 def eight_schools(y, sigma):

@@ -6,7 +6,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from exact import radon_survey
+from exact import surveys
 from scipy.optimize import brentq
 
 import autoreparam as ar
@@ -26,13 +26,6 @@ def target_of(entry):
 
 def zoo_target(name, **options):
     return target_of(ar.zoo.load(name, **options))
-
-
-SURVEYS = [
-    pytest.param(lambda: radon_survey([1, 1, 2, 3, 5, 8, 40]), id="made up"),
-    pytest.param(lambda: ar.zoo.load("radon", state="MN"), id="minnesota", marks=pytest.mark.data),
-]
-surveys = pytest.mark.parametrize("survey", SURVEYS)
 
 
 def halfway(target):

@@ -118,9 +118,7 @@ def by_hand(row, key):
     return {"m": values["m"], "t": values["t"], "x": x}, free["w"], own
 
 
-class Facts(NamedTuple):
-    """What one compiled program found of a row, case by case, and what it was asked."""
-
+class Facts(NamedTuple):  # what one compiled program found, case by case
     target: Target
     lams: list
     values: dict
@@ -295,7 +293,7 @@ def test_single_precision_agrees_with_double(row):
     np.testing.assert_allclose(density, found["density"], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@hand_rows
 def test_draws_from_the_working_distribution_are_draws_from_the_prior(row):
     def model():
         numpyro.sample("x", row.centered(0.4, 1.3))

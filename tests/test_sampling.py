@@ -9,7 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from arviz_stats.base import array_stats
-from exact import eight_schools, gaussian, radon_survey
+from exact import eight_schools, gaussian, surveys
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError, SamplingWarning
@@ -82,15 +82,7 @@ def test_eight_schools_is_met(kernel, method):
     assert worst_z(tree, expected, ["mu", "theta", "log_tau"]) < 4.5
 
 
-@pytest.mark.parametrize(
-    "survey",
-    [
-        pytest.param(lambda: radon_survey([1, 1, 2, 3, 5, 8, 40]), id="made up"),
-        pytest.param(
-            lambda: ar.zoo.load("radon", state="MN"), id="minnesota", marks=pytest.mark.data
-        ),
-    ],
-)
+@surveys
 @pytest.mark.parametrize("kernel", ONE_IN_CI)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_survey_of_radon_is_met(kernel, method, survey):

@@ -9,7 +9,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from exact import radon_survey
+from exact import surveys
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError
@@ -49,17 +49,7 @@ def test_the_gaussian_toy_is_left_with_almost_no_inflation(sigma):
     assert exact_objective(target, fit.parameterization) < best + 0.02
 
 
-@pytest.mark.parametrize(
-    "survey",
-    [
-        pytest.param(lambda: radon_survey([1, 1, 2, 3, 5, 8, 40]), id="made up"),
-        pytest.param(
-            lambda: ar.zoo.load("radon", state="MN"),
-            id="minnesota",
-            marks=[pytest.mark.slow, pytest.mark.data],
-        ),
-    ],
-)
+@surveys
 def test_a_survey_of_radon_is_within_reach_of_the_exact_minimum(survey):
     problem = survey()
     target = Target(ar.inspect(problem.model, problem.args, problem.kwargs))
