@@ -9,6 +9,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro.diagnostics import effective_sample_size
 from numpyro.infer.util import log_density
 from scipy import stats
 
@@ -269,14 +270,19 @@ def test_the_default_lightens_tails_and_finds_the_same_posterior(tmp_path):
     tree = ar.sample(effects, (Y,), draws=2000, progress=False)
     lam = ar.parameterization(tree)
     assert lam.tail["x"][2:].min() > 0.4
-    assert lam["x"][:2].min() > 0.6
+    assert lam["x"][:2].min() > 0.8  # 0.85 to 0.92 over seeds
     plain = ar.Parameterization.noncentered(ar.inspect(effects, (Y,)))
     other = ar.sample(effects, (Y,), draws=8000, parameterization=plain, progress=False)
     for name in ("m", "t", "x"):
         found, expected = tree["posterior"][name].values, other["posterior"][name].values
         for level in (0.1, 0.5, 0.9):
-            below = found < np.quantile(expected, level, axis=(0, 1))
-            np.testing.assert_allclose(below.mean((0, 1)), level, atol=0.04)
+            at = np.quantile(expected, level, axis=(0, 1))
+            both = [(draws < at).astype(float) for draws in (found, expected)]
+            error = np.sqrt(sum(b.var((0, 1)) / effective_sample_size(b) for b in both))
+            assert np.all(error < 0.02)  # a wrong sampler would be seen
+            np.testing.assert_array_less(
+                np.abs(both[0].mean((0, 1)) - both[1].mean((0, 1))), 4.5 * error
+            )
     assert "tail " in ar.report(tree, tmp_path / "page.html").read_text()
 
 
