@@ -201,8 +201,8 @@ def _own_elements(parts: Mapping[str, xarray.DataArray], slot: int) -> dict[str,
         part: variable.isel(slot=slot) if "slot" in variable.dims else variable
         for part, variable in parts.items()
     }
-    there = np.nonzero(np.isfinite(here["lam"].values))
-    own = tuple(slice(len(np.unique(axis))) for axis in there)
+    there = np.argwhere(np.isfinite(here["lam"].values))
+    own = tuple(slice(len(np.unique(axis))) for axis in there.T)
     return {part: variable[own] for part, variable in here.items()}
 
 
