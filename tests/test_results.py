@@ -325,18 +325,18 @@ def test_lam_of_a_zero_sum_site_can_be_used_again(slots, tmp_path):
     assert "x[1, 2, 1]: λ = 1.00" in (tmp_path / "report.html").read_text()
 
 
-# -- diagnostics ------------------------------------------------------------------------------
-
-
 def test_lam_of_a_site_that_is_a_single_number_is_read_back():
     def model():
         tau = numpyro.sample("tau", dist.HalfNormal(1.0))
         numpyro.sample("theta", dist.Normal(0.0, tau))
 
     program = ar.inspect(model)
-    lam = Parameterization.constant(program, 0.3)
+    lam = ar.Parameterization.constant(program, 0.3)
     back = ar.parameterization(tree_of(program, parameterizations=[lam]))
     assert_same(back.check(program), lam)
+
+
+# -- diagnostics ------------------------------------------------------------------------------
 
 
 def test_efficiency_is_what_arviz_says_of_the_worst_latent(program):
