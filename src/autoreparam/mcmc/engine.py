@@ -112,7 +112,8 @@ class Engine:
 
     def chains(self, kernel: str) -> Chains:
         """The chains with a kernel."""
-        built = Kernel(kernel, self.max_tree_depth, self.settings.divergence)
+        settings = self.settings
+        built = Kernel(kernel, self.max_tree_depth, settings.divergence, settings.again)
         return Chains(built, self.target, self.keys)
 
     def _run(self, state: RunState, draws: int) -> Any:

@@ -9,13 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from blackjax.mcmc import hmc, nuts
+from blackjax.mcmc.integrators import IntegratorState
 from jax import Array
 
+from autoreparam.mcmc.delayed import Again, transition
 from autoreparam.mcmc.integrator import LEAPFROG, integrator
 from autoreparam.mcmc.metric import Metric
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
+
+SINGLE_STEP = 0.2  # by which a trajectory of one step may be shorter
 
 
 class State(NamedTuple):
@@ -53,7 +57,8 @@ class Kernel:
 
     name: str
     max_tree_depth: int = 10
-    divergence: float = DEFAULTS.divergence  # loss of energy
+    divergence: float = DEFAULTS.divergence  # energy error on the way
+    again: Again = DEFAULTS.again  # the second try of HMC
 
     def init(self, target: Target, position: Array, lam: Parameterization) -> State:
         """The state at a position; costs one gradient."""
@@ -70,19 +75,11 @@ class Kernel:
 
         start, metric = hmc.HMCState(*state), tuning.inverse_mass.build()
         if self.name == "nuts":
-            transition = nuts.build_kernel(divergence_threshold=int(self.divergence))
-            end, info = transition(
-                key, start, logdensity, tuning.step_size, metric, self.max_tree_depth
-            )
+            build = nuts.build_kernel(divergence_threshold=int(self.divergence))
+            end, info = build(key, start, logdensity, tuning.step_size, metric, self.max_tree_depth)
             depth = info.num_trajectory_expansions
         else:
-            key, jitter_key = jax.random.split(key)
-            stages = tuning.stages.astype(jnp.int32)
-            steps = jittered(jitter_key, tuning)
-            transition = hmc.build_kernel(integrator(stages), self.divergence)
-            end, info = transition(key, start, logdensity, tuning.step_size, metric, steps)
-            info = info._replace(num_integration_steps=stages * steps)
-            depth = jnp.zeros_like(steps)
+            return self._hmc(key, logdensity, state, tuning)
         return State(*end), Info(
             acceptance_rate=info.acceptance_rate,
             diverging=info.is_divergent,
@@ -91,13 +88,38 @@ class Kernel:
             tree_depth=jnp.asarray(depth, jnp.int32),
         )
 
+    def _hmc(self, key: Array, logdensity: Any, state: State, tuning: Tuning) -> tuple[State, Info]:
+        jitter_key, momentum_key, key = jax.random.split(key, 3)
+        stages, metric = tuning.stages.astype(jnp.int32), tuning.inverse_mass.build()
+        steps, step_size = jittered(jitter_key, tuning)
+        momentum = metric.sample_momentum(momentum_key, state.position)
+        start = IntegratorState(state.position, momentum, state.logdensity, state.score)
+        one_step = integrator(stages)(logdensity, metric.kinetic_energy)
+        end, outcome = transition(
+            key, start, one_step, metric.kinetic_energy, step_size, steps, self.again
+        )
+        return State(end.position, end.logdensity, end.logdensity_grad), Info(
+            acceptance_rate=outcome.acceptance,
+            diverging=outcome.worst > self.divergence,
+            energy=outcome.energy,
+            n_steps=stages * outcome.steps,
+            tree_depth=jnp.zeros((), jnp.int32),
+        )
 
-def jittered(key: Array, tuning: Tuning) -> Array:
-    """A number of the integrator's steps, uniform within `jitter` of the mean, at least one."""
-    spread = 1.0 + tuning.jitter * jax.random.uniform(key, minval=-1.0, maxval=1.0)
+
+def jittered(key: Array, tuning: Tuning) -> tuple[Array, Array]:
+    """A number of the integrator's steps, uniform within `jitter` of the mean, and their size.
+
+    A trajectory of a single step has only its size to vary.
+    """
+    uniform = jax.random.uniform(key, dtype=tuning.jitter.dtype)
+    spread = 1.0 + tuning.jitter * (2.0 * uniform - 1.0)
     fitting = jnp.minimum(tuning.length / tuning.step_size, tuning.num_steps)
     mean = jnp.where(tuning.length > 0, fitting, tuning.num_steps)
-    return jnp.maximum(jnp.round(mean * spread / tuning.stages), 1).astype(jnp.int32)
+    steps = jnp.maximum(jnp.round(mean * spread / tuning.stages), 1).astype(jnp.int32)
+    alone = (steps == 1) & (tuning.jitter > 0)
+    shorter = 1.0 - SINGLE_STEP * uniform
+    return steps, tuning.step_size * jnp.where(alone, shorter, 1.0)
 
 
 def tuning_like(target: Target, settings: SamplerSettings = DEFAULTS, **changes: Any) -> Tuning:

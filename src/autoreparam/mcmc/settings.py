@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autoreparam.mcmc.delayed import Again
+
 
 @dataclass(frozen=True)
 class SamplerSettings:
@@ -46,7 +48,8 @@ class SamplerSettings:
     smear: float = 1.25  # factor by which frequencies vary where a posterior is not Gaussian
     shrink: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7)  # so that a whole number of steps fits
     most_leapfrog: int = 1024  # steps of a trajectory, as many as a NUTS tree of depth 10
-    divergence: float = 1000.0  # loss of energy called divergent; Stan's
+    divergence: float = 1000.0  # energy error on the way that is called divergent; Stan's
+    again: Again = Again(patience=2.0, finer=4.0, longer=2.0)  # noqa: RUF009 - the second try
 
     # -- the metric (metric.py) --
     most_directions: int = 64  # beside the diagonal
