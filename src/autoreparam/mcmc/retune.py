@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.engine import Engine
+from autoreparam.mcmc.health import judge, restart
 from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.integrator import LEAPFROG, TWO_STAGES
 from autoreparam.mcmc.metric import fastest, fit_metric, spread
@@ -25,20 +27,33 @@ from autoreparam.program.move import move
 from autoreparam.program.parameterization import Parameterization
 
 
+STILL_CLIMBING = (
+    "The chains were still on their way to the posterior at the end of warm-up, so that λ, metric "
+    "and step size were learned from other places. Use a longer warmup, or give values with init."
+)
+
+
 def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool) -> RunState:
     """The run with all that the draws of a window teach, ready for the next chunk.
 
     After one of the last windows of warm-up that is the step size alone. The chains are carried to
     the coordinates of the new λ.
     """
-    late = _Late(window, engine.settings)
+    whole = _joined(window)
+    health = judge(whole)
+    late = _Late(whole, health.sound, engine.settings)
     sizes = _step_sizes(engine, state, late, last)
     if engine.policy.careful and _diverges(late, sizes, engine.settings):
         state = replace(state, target_accept=_raised(state.target_accept, engine.settings))
         sizes = _step_sizes(engine, state, late, last)
     if not last:
-        state, factors = _fit(engine, state, late)
-        sizes = sizes * factors
+        state = restart(state, whole, health.sound)
+        final = not state.plan or state.plan[0].last_window or state.plan[0].phase == "sampling"
+        if health.climbing and final:
+            state = replace(state, notes=(*state.notes, STILL_CLIMBING))
+        if final or not health.climbing:
+            state, factors = _fit(engine, state, late)
+            sizes = sizes * factors
     state = engine.tuned(state, [{"step_size": size} for size in sizes])
     if not last and _adapts_length(engine, state):
         state = _choose_stages(engine, state)
@@ -57,7 +72,7 @@ def _adapts_length(engine: Engine, state: RunState) -> bool:
 
 def _step_sizes(engine: Engine, state: RunState, late: _Late, last: bool) -> np.ndarray:
     """A step size per slot."""
-    sizes = _geometric_mean(state.adaptation.final()[:, : len(state.slots)])
+    sizes = _middle(state.adaptation.final()[late.sound, : len(state.slots)])
     if last:
         sizes = np.array([tuning.step_size for tuning in state.tunings])
     tried, rates = late["step_size"], late["acceptance_rate"]
@@ -75,11 +90,12 @@ def _step_sizes(engine: Engine, state: RunState, late: _Late, last: bool) -> np.
     if last:
         return np.array(found)
     # Averages lag behind, and chains that adapt take long steps where that is easy.
-    return _geometric_mean(np.stack([sizes, found]))
+    return np.sqrt(sizes * np.array(found))
 
 
-def _geometric_mean(sizes: np.ndarray) -> np.ndarray:
-    return np.exp(np.mean(np.log(sizes), axis=0))
+def _middle(sizes: np.ndarray) -> np.ndarray:
+    """The median over chains: one that never accepts does not decide for all."""
+    return np.exp(np.median(np.log(sizes), axis=0))
 
 
 def _diverges(late: _Late, sizes: np.ndarray, settings: SamplerSettings) -> bool:
@@ -120,7 +136,8 @@ def _fit(engine: Engine, state: RunState, late: _Late) -> tuple[RunState, np.nda
         here = _carried(engine, state, position, score, slot.lam)
         metrics.append(fit_metric(*here, settings))
         spreads.append(spread(metrics[i], *here, settings))
-        factors[i] = before[i] / fastest(metrics[i], *here, settings)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factors[i] = np.divide(before[i], fastest(metrics[i], *here, settings))
     state = engine.tuned(state, [{"inverse_mass": metric} for metric in metrics])
     slots = [slot._replace(spread=found) for slot, found in zip(state.slots, spreads)]
     limit = settings.most_change
@@ -158,17 +175,21 @@ def _carried(
     return move(engine.target, position, score, own, lam)[:2]
 
 
-class _Late:
-    """What a window left behind, but for its first part."""
+def _joined(window: Sequence[Trail]) -> Trail:
+    """All chunks of a window in one."""
+    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *window)
 
-    def __init__(self, window: Sequence[Trail], settings: SamplerSettings) -> None:
-        self._window, self._settling = window, settings.settling
-        self.draws = sum(trail.position.shape[1] for trail in window)
+
+class _Late:
+    """What the sound chains of a window left behind, but for its first part."""
+
+    def __init__(self, window: Trail, sound: np.ndarray, settings: SamplerSettings) -> None:
+        self._parts = {**window._asdict(), **window.info._asdict()}
+        self._first = int(settings.settling * window.position.shape[1])
+        self.sound, self.draws = sound, window.position.shape[1]
 
     def __getitem__(self, name: str) -> np.ndarray:
-        parts = [{**trail._asdict(), **trail.info._asdict()}[name] for trail in self._window]
-        whole = np.concatenate(parts, axis=1)
-        return whole[:, int(self._settling * whole.shape[1]) :]
+        return self._parts[name][self.sound, self._first :]
 
     def rows(self, name: str) -> np.ndarray:
         """All chains in one."""

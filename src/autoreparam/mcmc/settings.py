@@ -16,8 +16,10 @@ class SamplerSettings:
     """
 
     # -- starts (start.py) --
-    tries: int = 100  # at a finite density and gradient; NumPyro's number
-    radius: float = 2.0  # of the uniform noise of a try; Stan's and NumPyro's
+    candidates: int = 32  # per chain, of which the start is chosen
+    radius: float = 2.0  # of the uniform noise of the widest; Stan's and NumPyro's
+    least_radius: float = 0.02  # of the narrowest: practically the prior's center
+    tries: int = 128  # at a finite density and gradient
 
     # -- windows (warmup.py) --
     first_window: int = 10  # draws; each window is twice as long as the one before

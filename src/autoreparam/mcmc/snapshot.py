@@ -28,6 +28,7 @@ def pack(state: RunState) -> dict[str, np.ndarray]:
         "drawn": state.drawn,
         "gradients": state.gradients._asdict(),
         "reports": state.reports,
+        "restarts": state.restarts,
         "notes": state.notes,
         "seconds": [state.seconds, state.seconds_learning],
     }
@@ -62,6 +63,7 @@ def unpack(arrays: Mapping[str, np.ndarray], like: RunState) -> RunState:
         drawn=words["drawn"],
         gradients=Ledger(**words["gradients"]),
         reports=tuple(words["reports"]),
+        restarts=words["restarts"],
         notes=tuple(words["notes"]),
         seconds=seconds,
         seconds_learning=seconds_learning,

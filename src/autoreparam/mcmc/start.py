@@ -42,33 +42,53 @@ def find_start(
     rough: Array,
     settings: SamplerSettings = DEFAULTS,
 ) -> Start:
-    """Starts of all chains: at `positions` where `given`, else by random tries.
+    """Starts of all chains: at `positions` where `given`, else the best of some candidates.
 
-    A try draws the noise of each reparameterizable site, and every other unconstrained value,
-    uniformly within the radius; it is the same point whatever λ is. Where `rough`, the scores found
-    give a first metric.
+    A candidate draws the noise of each reparameterizable site, and every other unconstrained value,
+    uniformly within a radius; it is the same point whatever λ is. Radii fall from the largest to the
+    smallest, and a candidate is taken over a wider one only if its density is higher by more than
+    the dimension: a typical draw is about half of that below the mode. So chains start spread out
+    where that does no harm, and near where the posterior is where wide starts would be far below.
+    Where `rough`, the scores found give a first metric.
     """
-    radius = settings.radius
     value_and_score = jax.value_and_grad(target.logdensity)
-    origin = jax.tree.map(jnp.ones_like, lam).map(lambda one: one * 0)
+    origin = _untouched(lam)
+    count = settings.candidates
+    radii = jnp.geomspace(settings.radius, settings.least_radius, count)
 
     def one_chain(key: Array, position: Array) -> tuple[Array, State, Array]:
+        worth = jnp.asarray(position.size, position.dtype)
+
         def attempt(carried):
-            tries, _, _ = carried
-            noise = jax.random.uniform(
-                jax.random.fold_in(key, tries), position.shape, position.dtype, -radius, radius
+            tries, best, highest, found = carried
+            # Where no candidate of a round could be used, the next round begins at the widest.
+            radius = radii[tries % count].astype(position.dtype)
+            noise = radius * jax.random.uniform(
+                jax.random.fold_in(key, tries), position.shape, position.dtype, -1.0, 1.0
             )
-            point = jnp.where(given, position, target.translate(noise, origin, lam)[0])
+            moved, log_det = target.translate(noise, origin, lam)
+            point = jnp.where(given, position, moved)
             value, score = value_and_score(point, lam)
-            found = jnp.isfinite(value) & jnp.isfinite(score).all()
-            return tries + 1, State(point, value, score), found
+            usable = jnp.isfinite(value) & jnp.isfinite(score).all()
+            # Densities of the noise: those of other coordinates are highest in the necks of scales.
+            level = value + log_det
+            taken = ~found | (usable & (level > highest + worth))
+            new = State(point, value, score), level
+            best, highest = jax.tree.map(
+                lambda new, old: jnp.where(taken, new, old), new, (best, highest)
+            )
+            return tries + 1, best, highest, found | usable
 
         def more(carried):
-            tries, _, found = carried
-            return ~found & (tries < jnp.where(given, 1, settings.tries))
+            tries, _, _, found = carried
+            several = (tries < count) | (~found & (tries < settings.tries))
+            return jnp.where(given, tries < 1, several)
 
-        blank = State(position, jnp.zeros((), position.dtype), jnp.zeros_like(position))
-        return jax.lax.while_loop(more, attempt, (jnp.array(0), blank, jnp.array(False)))
+        zero = jnp.zeros((), position.dtype)
+        blank = State(position, zero, jnp.zeros_like(position))
+        begin = jnp.array(0), blank, zero, jnp.array(False)
+        tries, state, _, found = jax.lax.while_loop(more, attempt, begin)
+        return tries, state, found
 
     tries, state, found = jax.vmap(one_chain)(keys, positions)
     metric = tuning.inverse_mass
@@ -79,6 +99,12 @@ def find_start(
     )
     searched = 1 + jnp.abs(jnp.round(jnp.log2(size / FIRST_STEP))).astype(jnp.int32)
     return Start(state, size, found, tries + searched, metric)
+
+
+def _untouched(lam: Parameterization) -> Parameterization:
+    """Noise as it comes: non-centered, of unit reference scale, with its own tails."""
+    unit = jax.tree.map(jnp.ones_like, lam).map(lambda one: one * 0)
+    return unit.replace(tail=dict.fromkeys(lam.tail, 0.0))
 
 
 def _rough(scores: Array) -> Array:

@@ -119,7 +119,7 @@ def _start(
             f"chain {chain} found no start with a finite density and gradient. Give values with "
             "init={...}, or check the model's priors."
         )
-    size = np.exp(np.mean(np.log(found.step_size))).astype(program.dtype)
+    size = np.exp(np.median(np.log(found.step_size))).astype(program.dtype)
     tuning = tuning._replace(step_size=size, inverse_mass=found.metric)
     return found.state, tuning, int(found.gradients.sum())
 

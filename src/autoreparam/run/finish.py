@@ -60,6 +60,7 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
         "kernel": state.kernel,
         "integrator": INTEGRATORS[int(state.tunings[-1].stages)],
         "target_accept": state.target_accept,
+        "restarts": state.restarts,
         "interrupted": int(session.interrupted),
         "fit_converged": int(NOT_CONVERGED not in notes),
         "sampling_time": state.seconds,

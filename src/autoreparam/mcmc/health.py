@@ -1,0 +1,63 @@
+"""Which chains of a window can be learned from, and where the others go on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from autoreparam.mcmc.chains import Trail
+from autoreparam.mcmc.hmc import State
+from autoreparam.mcmc.state import RunState
+
+
+class Health(NamedTuple):
+    """What the log densities of a window say."""
+
+    sound: np.ndarray  # for each chain, whether it can be learned from
+    climbing: bool  # whether sound chains are still on their way to the posterior
+
+
+def judge(window: Trail) -> Health:
+    """The health of a window's chains.
+
+    A chain is lost if it does not move, or is far below the others: by more than the dimension and
+    ten times what chains move by. Modes that are all sampled well differ by less than that. Chains
+    climb if the second half of a window is above the first by half the dimension and more.
+    """
+    levels, size = np.asarray(window.logdensity, float), window.position.shape[-1]
+    chains, draws = levels.shape
+    if draws < 2:
+        return Health(np.ones(chains, bool), False)
+    half = draws // 2
+    late = levels[:, half:]
+    moves = np.any(window.position[:, half:] != window.position[:, -1:], axis=(1, 2))
+    finite = np.isfinite(late).all(axis=1)
+    usable = finite & moves if (finite & moves).any() else finite
+    if not usable.any():
+        return Health(np.ones(chains, bool), False)
+    middle = np.where(usable, np.median(late, axis=1), -np.inf)
+    step = 1.5 * np.median(np.abs(np.diff(late[usable], axis=1))) if draws > 3 else 0.0
+    # The second best: one chain in a spike does not make all the others look lost.
+    reference = np.sort(middle)[-2] if usable.sum() > 2 else middle.max()
+    sound = usable & (middle >= reference - size - 10 * step)
+    rise = np.median(late[sound].mean(axis=1) - levels[sound, :half].mean(axis=1))
+    return Health(sound, bool(rise > size / 2 + 3 * step))
+
+
+def restart(state: RunState, window: Trail, sound: np.ndarray) -> RunState:
+    """The run with lost chains moved to draws of sound ones, which are in the same coordinates."""
+    if sound.all() or not sound.any():
+        return state
+    rng = np.random.default_rng([state.drawn, len(sound)])
+    half = window.position.shape[1] // 2
+    parts = [np.array(part) for part in state.chains]
+    for chain in np.flatnonzero(~sound):
+        other, draw = (
+            rng.choice(np.flatnonzero(sound)),
+            rng.integers(half, window.position.shape[1]),
+        )
+        for part, drawn in zip(parts, (window.position, window.logdensity, window.score)):
+            part[chain] = drawn[other, draw]
+    return replace(state, chains=State(*parts), restarts=state.restarts + int(np.sum(~sound)))
