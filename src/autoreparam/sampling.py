@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -25,6 +27,7 @@ from autoreparam.results.scalars import load_libraries
 from autoreparam.results.storage import Store
 from autoreparam.run.begin import blank_state, build_engine, first_state
 from autoreparam.run.finish import Shown, build_tree, check_labels, warn
+from autoreparam.run.precision import begin_precisely, in_precision
 from autoreparam.run.session import Session
 from autoreparam.run.settings import METHODS, Adaptation, Settings
 
@@ -57,6 +60,7 @@ def sample(
     dims: Mapping[str, Any] | None = None,
     progress: bool = True,
     checkpoint: Any = None,
+    precision: str = "auto",
     adaptation: Adaptation | None = None,
 ) -> xarray.DataTree:
     """Draws from the posterior of a NumPyro model, as a DataTree in the ArviZ schema.
@@ -79,21 +83,26 @@ def sample(
         var_names = list(var_names)  # it is read twice
     name = parameterization if isinstance(parameterization, str) else "given"
     settings = Settings(name, kernel, draws, warmup, chains, seed, num_steps, target_accept,
-                        max_tree_depth, thin, save_warmup, save_working,
+                        max_tree_depth, thin, save_warmup, save_working, precision,
                         adaptation or Adaptation()).checked()  # fmt: skip
     sites: Any = "auto" if isinstance(parameterization, str) else parameterization.sites
-    program = inspect(model, args, kwargs, sites=sites)
-    store = None
-    if checkpoint is not None:
-        store = Store.create(checkpoint, identify(program), settings.to_dict())
     shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive)
-    engine = build_engine(program, settings)
-    with Progress(progress) as bar, meanwhile(load_libraries):
+
+    def begin(bar: Progress) -> Session:
+        program = inspect(model, args, kwargs, sites=sites)
+        store = None
+        if checkpoint is not None:
+            store = Store.create(checkpoint, identify(program), settings.to_dict())
+        engine = build_engine(program, settings)
         state = first_state(engine, settings, parameterization, init, bar)
-        session = Session(settings, engine, state, store)
-        check_labels(session, shown)
-        session.go(bar)
-    tree = build_tree(session, shown)
+        return Session(settings, engine, state, store)
+
+    with in_precision(precision), ExitStack() as stack:
+        with Progress(progress) as bar, meanwhile(load_libraries):
+            session = begin_precisely(partial(begin, bar), precision, stack)
+            check_labels(session, shown)
+            session.go(bar)
+        tree = build_tree(session, shown)
     warn(tree)
     return tree
 
@@ -127,16 +136,17 @@ def resume(
     settings = Settings.from_dict(store.settings)
     if draws is not None:
         settings = replace(settings, draws=draws).checked()
-    refuse_other(store.identity, inspect(model, args, kwargs))
-    program = inspect(model, args, kwargs, sites=candidates(store.identity))
-    engine = build_engine(program, settings)
-    session = Session.reload(settings, engine, blank_state(engine, settings), store)
-    _refuse_other_density(engine, session.state)
     shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive)
-    check_labels(session, shown)
-    with Progress(progress) as bar:
-        session.go(bar)
-    tree = build_tree(session, shown)
+    with in_precision("double" if store.identity.get("dtype") == "float64" else "single"):
+        refuse_other(store.identity, inspect(model, args, kwargs))
+        program = inspect(model, args, kwargs, sites=candidates(store.identity))
+        engine = build_engine(program, settings)
+        session = Session.reload(settings, engine, blank_state(engine, settings), store)
+        _refuse_other_density(engine, session.state)
+        check_labels(session, shown)
+        with Progress(progress) as bar:
+            session.go(bar)
+        tree = build_tree(session, shown)
     warn(tree)
     return tree
 

@@ -81,19 +81,24 @@ class Engine:
             slots.append(slot._replace(tuning=slot.tuning._replace(**arrays)))
         return replace(state, slots=tuple(slots))
 
-    def fresh(self, state: RunState) -> RunState:
+    def fresh(self, state: RunState, active: bool | None = None) -> RunState:
         """The state with step-size adaptation begun anew from its present step sizes."""
         sizes = [np.asarray(tuning.step_size) for tuning in state.tunings]
         sizes += [sizes[-1]] * (slot_count(state.lams) - len(sizes))
         all_chains = np.tile(np.stack(sizes), (len(self.keys), 1))
-        # In the last windows steps that do not follow the chain show what they are worth.
-        active = bool(state.plan) and state.plan[0].phase == "warmup"
-        active = active and not state.plan[0].last_window
+        if active is None:
+            # In the last windows steps that do not follow the chain show what they are worth.
+            step = state.plan[0] if state.plan else None
+            active = step is not None and step.phase == "warmup" and not step.last_window
         return replace(state, adaptation=begin(all_chains, active, state.target_accept))
 
     def compile(self, state: RunState) -> None:
         """Compiles the chunk by drawing nothing with it."""
         self._run(state, 0)
+
+    def draw(self, state: RunState, draws: int) -> Trail:
+        """Draws that leave the run where it is."""
+        return self._run(state, draws)[2]
 
     def chunk(self, state: RunState) -> tuple[RunState, Trail]:
         """The next chunk of the plan: the state after it, and what it drew."""

@@ -26,7 +26,6 @@ from autoreparam.mcmc.trajectory import best_length
 from autoreparam.program.move import move
 from autoreparam.program.parameterization import Parameterization
 
-
 STILL_CLIMBING = (
     "The chains were still on their way to the posterior at the end of warm-up, so that λ, metric "
     "and step size were learned from other places. Use a longer warmup, or give values with init."

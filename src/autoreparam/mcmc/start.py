@@ -45,8 +45,8 @@ def find_start(
     """Starts of all chains: at `positions` where `given`, else the best of some candidates.
 
     A candidate draws the noise of each reparameterizable site, and every other unconstrained value,
-    uniformly within a radius; it is the same point whatever λ is. Radii fall from the largest to the
-    smallest, and a candidate is taken over a wider one only if its density is higher by more than
+    uniformly within a radius; it is the same point whatever λ is. Radii fall from the largest to
+    the smallest, and a candidate is taken over a wider one only if its density is higher by more than
     the dimension: a typical draw is about half of that below the mode. So chains start spread out
     where that does no harm, and near where the posterior is where wide starts would be far below.
     Where `rough`, the scores found give a first metric.

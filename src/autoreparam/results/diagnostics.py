@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from autoreparam.errors import AutoreparamError, known
-from autoreparam.results.lam import lam_columns
+from autoreparam.results.lam import lam_columns, sites
 from autoreparam.results.scalars import COLUMNS, Measured, measure, slowest
 from autoreparam.results.summary import Summary
 from autoreparam.results.tree import texts
@@ -21,6 +21,7 @@ R_HAT_LIMIT = 1.01
 ESS_PER_CHAIN = 100
 E_BFMI_LIMIT = 0.3
 MOST_MEASURED, LEAST_MEASURED = 300, 50  # scalars, for the warnings at the end of a run
+OTHERS_SHARE = 3  # one other quantity is measured for so many latents
 DRAWS_MEASURED = 1_200_000  # of all of them together: the time goes with the draws
 
 
@@ -41,6 +42,10 @@ class Efficiency:
     worst_ess: str  # names of the scalars that these minima and maxima belong to
     worst_ess_mean: str
     worst_r_hat: str
+    ess_other: float  # of the log density, of deterministics and of squares
+    r_hat_other: float
+    worst_ess_other: str
+    worst_r_hat_other: str
     gradients_sampling: int
     gradients_total: int
     chains: int
@@ -60,9 +65,27 @@ def efficiency(tree: xarray.DataTree, most: int | None = None) -> Efficiency:
     posterior = _group(tree, "posterior")
     latents = texts(tree.attrs.get("latents", list(posterior.data_vars)))
     variables = [posterior[name] for name in latents if name in posterior]
+    others = _others(tree, variables)
     if most is None or not variables:
-        return efficiency_of(tree, [measure(variable) for variable in variables])
-    return efficiency_of(tree, list(map(measure, variables, slowest(variables, most))))
+        return efficiency_of(tree, list(map(measure, variables)), list(map(measure, others)))
+    return efficiency_of(
+        tree,
+        list(map(measure, variables, slowest(variables, most))),
+        list(map(measure, others, slowest(others, most // OTHERS_SHARE))) if others else [],
+    )
+
+
+def _others(tree: xarray.DataTree, latents: list[xarray.DataArray]) -> list[xarray.DataArray]:
+    """What else a run should know well: the log density, deterministics, squares of latents."""
+    posterior, names = _group(tree, "posterior"), {latent.name for latent in latents}
+    found = [variable for name, variable in posterior.data_vars.items() if name not in names]
+    if "sample_stats" in tree and "lp" in tree["sample_stats"]:
+        found.append(tree["sample_stats"]["lp"].rename("the log density"))
+    for latent in latents:
+        with np.errstate(all="ignore"):
+            square = (latent - latent.mean(("chain", "draw"))) ** 2
+        found.append(square.rename(f"the square of {latent.name}"))
+    return found
 
 
 def summary(tree: xarray.DataTree, var_names: Iterable[str] | None = None) -> Summary:
@@ -107,16 +130,30 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
             "The fit of the parameterization did not converge: λ may be far from the best, the "
             "draws are valid all the same. Give it more steps, or use parameterization='auto'."
         )
+    other_form = _another_parameterization(tree)
     if found.divergences:
         said.append(
             f"{found.divergences} of {transitions} transitions diverged: the sampler could not "
-            "follow the posterior there and may have missed a part of it. Raise target_accept "
-            "(0.95, say), or look for priors that leave a scale close to zero."
+            "follow the posterior there and may have missed a part of it. "
+            + (
+                other_form
+                or "Raise target_accept (0.95, say), or look for priors that leave a "
+                "scale close to zero"
+            )
+            + "."
         )
-    if found.r_hat > R_HAT_LIMIT:
+    r_hat, worst = max(
+        (found.r_hat, found.worst_r_hat), (found.r_hat_other, found.worst_r_hat_other), key=_first
+    )
+    if found.chains > 1 and np.isnan(found.r_hat) and found.worst_r_hat:
         said.append(
-            f"R-hat is {found.r_hat:.3f} for {found.worst_r_hat} (it should be below "
-            f"{R_HAT_LIMIT}): the chains do not agree. Use a longer warmup and more draws; if it "
+            f"R-hat of {found.worst_r_hat} could not be computed: too few draws, or draws that are "
+            "not finite."
+        )
+    elif r_hat > R_HAT_LIMIT:
+        said.append(
+            f"R-hat is {_readable(r_hat)} for {worst} (it should be below {R_HAT_LIMIT}): the "
+            f"chains do not agree. {other_form or 'Use a longer warmup and more draws'}; if it "
             "stays, the posterior may have several modes."
         )
     if found.chains == 1:
@@ -128,17 +165,22 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
             "computed: too few draws, or draws that are not finite. Use more draws, and check the "
             "model for overflow."
         )
-    elif found.ess < wanted:
-        said.append(
-            f"The effective sample size is {found.ess:.0f} for {found.worst_ess} (it should be at "
-            f"least {wanted}, {ESS_PER_CHAIN} per chain): means and intervals are rough. Use more "
-            "draws."
+    else:
+        ess, scarce = min(
+            (found.ess, found.worst_ess), (found.ess_other, found.worst_ess_other), key=_last
         )
+        if ess < wanted:
+            said.append(
+                f"The effective sample size is {ess:.0f} for {scarce} (it should be at least "
+                f"{wanted}, {ESS_PER_CHAIN} per chain): means and intervals are rough. Use more "
+                "draws."
+            )
     if found.e_bfmi < E_BFMI_LIMIT:
         said.append(
             f"E-BFMI is {found.e_bfmi:.2f} (it should be above {E_BFMI_LIMIT}): the sampler moves "
-            "slowly between energies, as it does where tails are heavy. Use a longer warmup, or "
-            "priors with lighter tails."
+            "slowly between energies, as it does where tails are heavy or a scale has a neck. "
+            + (other_form or "Use a longer warmup, or priors with lighter tails")
+            + "."
         )
     if found.saturated > 0:
         said.append(
@@ -149,22 +191,46 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
     return said
 
 
+def _another_parameterization(tree: xarray.DataTree) -> str:
+    """What to say where λ was not learned: the parameterization is the first thing to try."""
+    chosen = tree.attrs.get("parameterization", "auto")
+    if chosen == "auto" or "sites" not in tree.attrs:
+        return ""
+    if not any(site["candidate"] for site in sites(tree)):
+        return ""
+    return f"λ was fixed here ({chosen}): try parameterization='auto', which learns it"
+
+
+def _first(pair: tuple[float, str]) -> float:
+    """For the largest of numbers: a NaN is none."""
+    return -np.inf if np.isnan(pair[0]) else pair[0]
+
+
+def _last(pair: tuple[float, str]) -> float:
+    """For the smallest of numbers: a NaN is none."""
+    return np.inf if np.isnan(pair[0]) else pair[0]
+
+
+def _readable(r_hat: float) -> str:
+    """R-hat in so many digits that it is above its limit, and no more than anybody reads."""
+    return f"{r_hat:.3f}" if R_HAT_LIMIT + 0.0005 <= r_hat < 100 else f"{r_hat:.3g}"
+
+
 def affordable(sizes: Mapping[Any, int]) -> int:
     """How many scalars can be measured in a few seconds."""
     draws = sizes.get("chain", 0) * sizes.get("draw", 0)
     return max(LEAST_MEASURED, min(MOST_MEASURED, DRAWS_MEASURED // max(draws, 1)))
 
 
-def efficiency_of(tree: xarray.DataTree, measured: list[Measured]) -> Efficiency:
-    """The measures of a run from those of its scalars."""
-    labels = [name for m in measured for name, moves in zip(m.labels, m.varies) if moves]
-
-    def varying(parts: Iterable[np.ndarray]) -> np.ndarray:
-        return np.concatenate([np.empty(0), *(p[m.varies] for p, m in zip(parts, measured))])
-
-    ess, worst_ess = _worst(varying(np.minimum(m.bulk, m.tail) for m in measured), labels)
-    mean, worst_mean = _worst(varying(m.means for m in measured), labels)
-    negative, worst_r_hat = _worst(-varying(m.r_hat for m in measured), labels)
+def efficiency_of(
+    tree: xarray.DataTree, measured: list[Measured], others: list[Measured] | None = None
+) -> Efficiency:
+    """The measures of a run from those of its scalars, and of others that it should know."""
+    ess, worst_ess = _smallest(measured, lambda m: np.minimum(m.bulk, m.tail))
+    mean, worst_mean = _smallest(measured, lambda m: m.means)
+    negative, worst_r_hat = _smallest(measured, lambda m: -m.r_hat)
+    ess_other, worst_ess_other = _smallest(others or [], lambda m: m.bulk)
+    negative_other, worst_r_hat_other = _smallest(others or [], lambda m: -m.r_hat)
     ledger = {
         purpose: int(tree.attrs.get(f"gradients_{purpose}", 0))
         for purpose in ("learning", "warmup", "sampling")
@@ -180,12 +246,16 @@ def efficiency_of(tree: xarray.DataTree, measured: list[Measured]) -> Efficiency
         ess_mean_per_1000_sampling=_ratio(1000 * mean, sampling),
         ess_mean_per_1000_total=_ratio(1000 * mean, total),
         r_hat=-negative,
-        divergences=int(np.asarray(stats["diverging"]).sum()) if "diverging" in stats else 0,
-        e_bfmi=_e_bfmi(stats["energy"].values) if "energy" in stats else np.nan,
+        divergences=_counted(tree.attrs, stats),
+        e_bfmi=float(tree.attrs["e_bfmi"]) if "e_bfmi" in tree.attrs else _e_bfmi_of(stats),
         saturated=_saturated(tree.attrs, stats),
         worst_ess=worst_ess,
         worst_ess_mean=worst_mean,
         worst_r_hat=worst_r_hat,
+        ess_other=ess_other,
+        r_hat_other=-negative_other,
+        worst_ess_other=worst_ess_other,
+        worst_r_hat_other=worst_r_hat_other,
         gradients_sampling=sampling,
         gradients_total=total,
         chains=sizes.get("chain", 0),
@@ -193,8 +263,10 @@ def efficiency_of(tree: xarray.DataTree, measured: list[Measured]) -> Efficiency
     )
 
 
-def _worst(values: np.ndarray, labels: list[str]) -> tuple[float, str]:
-    """The smallest value and whose it is; a NaN is worse than any number."""
+def _smallest(measured: list[Measured], of: Callable[[Measured], np.ndarray]) -> tuple[float, str]:
+    """The smallest value over scalars that vary and whose it is; a NaN is worse than any number."""
+    labels = [name for m in measured for name, moves in zip(m.labels, m.varies) if moves]
+    values = np.concatenate([np.empty(0), *(of(m)[m.varies] for m in measured)])
     if not values.size:
         return np.nan, ""
     index = int(np.argmin(values))  # numpy takes the first NaN for the minimum
@@ -205,7 +277,17 @@ def _ratio(value: float, count: int) -> float:
     return value / count if count else np.nan
 
 
-def _e_bfmi(energy: np.ndarray) -> float:
+def _counted(attrs: Mapping[str, Any], stats: Any) -> int:
+    """Divergences of all transitions, also those that thinning dropped."""
+    kept = int(np.asarray(stats["diverging"]).sum()) if "diverging" in stats else 0
+    return int(attrs.get("divergences", kept))
+
+
+def _e_bfmi_of(stats: Any) -> float:
+    return e_bfmi(stats["energy"].values) if "energy" in stats else np.nan
+
+
+def e_bfmi(energy: np.ndarray) -> float:
     """The smallest over chains and, in interleaved runs, parameterizations."""
     from arviz_stats.base import array_stats
 

@@ -48,12 +48,12 @@ class Store:
             if path.exists() and not path.is_dir():
                 raise CheckpointError(f"{path} is a file. Choose another path for the checkpoint.")
             inside = {entry.name for entry in path.iterdir()} if path.exists() else set()
-            if MANIFEST in inside:
+            if MANIFEST in inside and _read_manifest(path)["chunks"]:
                 raise CheckpointError(
                     f"{path} already holds a run. Continue or extend it with ar.resume, or choose "
                     "another path, or delete the folder."
                 )
-            if inside - {UNFINISHED}:
+            if inside - {UNFINISHED, MANIFEST}:
                 raise CheckpointError(
                     f"{path} is not empty and is not a checkpoint: it holds "
                     f"{known(sorted(inside)[:5])}. Choose another path."

@@ -18,7 +18,7 @@ from autoreparam.mcmc.interleaved import slot_count
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.program import Program
 from autoreparam.program.target import Target
-from autoreparam.results.diagnostics import warnings_for
+from autoreparam.results.diagnostics import e_bfmi, warnings_for
 from autoreparam.results.learning import learning_tree
 from autoreparam.results.tree import Draws, to_tree
 from autoreparam.run.begin import NOT_CONVERGED
@@ -27,6 +27,9 @@ from autoreparam.run.session import Chunk, Session
 
 if TYPE_CHECKING:
     import xarray
+
+
+PRECISION = {4: "single", 8: "double"}  # by bytes per number
 
 
 class Shown(NamedTuple):
@@ -58,6 +61,7 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
     attrs: dict[str, Any] = {
         **settings.keywords(),
         "kernel": state.kernel,
+        "precision": PRECISION[np.dtype(session.engine.target.program.dtype).itemsize],
         "integrator": INTEGRATORS[int(state.tunings[-1].stages)],
         "target_accept": state.target_accept,
         "restarts": state.restarts,
@@ -66,6 +70,7 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
         "sampling_time": state.seconds,
         "learning_time": state.seconds_learning,
         "notes": notes,
+        **_of_all_transitions(session),
     }
     seed = jax.random.fold_in(jax.random.key(settings.seed), 1)
     tree = _to_tree(
@@ -138,6 +143,16 @@ def _draws(session: Session, phase: str, thin: int) -> Draws:
     stats["lp"] = trail.logdensity - log_det
     kept = trail.position if session.settings.save_working else None
     return Draws(values, stats, kept, trail.position)
+
+
+def _of_all_transitions(session: Session) -> dict[str, Any]:
+    """Divergences and E-BFMI of every transition of the sampling phase, kept or thinned out."""
+    used = len(session.state.slots)
+    info = _joined(session, session.of("sampling"), 1).info
+    return {
+        "divergences": int(info.diverging[..., :used].sum()),
+        "e_bfmi": e_bfmi(info.energy[..., :used]),
+    }
 
 
 def _mapped_back(session: Session, chunks: list[Chunk], trail: Trail) -> Any:

@@ -15,6 +15,7 @@ from autoreparam.mcmc.settings import SamplerSettings
 
 METHODS = ("auto", "vip", "centered", "noncentered", "interleaved")
 KERNELS = ("auto", "nuts", "hmc")
+PRECISIONS = ("auto", "single", "double")
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Settings:
     thin: int
     save_warmup: bool
     save_working: bool
+    precision: str = "auto"
     adaptation: Adaptation = field(default_factory=Adaptation)
 
     @property
@@ -83,6 +85,10 @@ class Settings:
         if self.kernel not in KERNELS:
             raise AutoreparamError(
                 f"kernel: expected one of {known(KERNELS)}; found {self.kernel!r}"
+            )
+        if self.precision not in PRECISIONS:
+            raise AutoreparamError(
+                f"precision: expected one of {known(PRECISIONS)}; found {self.precision!r}"
             )
         least = {"draws": 1, "warmup": 0, "chains": 1, "thin": 1, "max_tree_depth": 1, "seed": 0}
         if self.num_steps is not None:

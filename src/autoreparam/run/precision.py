@@ -1,0 +1,86 @@
+"""Single or double precision for one run, without touching the settings of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autoreparam.errors import SamplingError
+from autoreparam.mcmc.engine import Engine
+from autoreparam.mcmc.state import RunState
+from autoreparam.run.session import Session
+
+TINY = 1e-6  # a step so small that energy is kept exactly, but for rounding
+LOOKS = 10  # transitions per chain of that size
+ROUGH = 0.9  # mean acceptance of them below which rounding decides what is accepted
+
+STAYS_SINGLE = (
+    "Rounding errors of the log density are large in single precision, so that steps get short and "
+    "proposals are rejected at random. Use precision='double', or take large constants out of the "
+    "model."
+)
+
+
+@contextmanager
+def in_precision(precision: str) -> Iterator[None]:
+    """A block in which JAX computes in this precision; "auto" leaves it as it is."""
+    if precision == "auto":
+        yield
+        return
+    with jax.enable_x64(precision == "double"):
+        yield
+
+
+def is_single() -> bool:
+    """Whether JAX computes in single precision here."""
+    return jnp.result_type(float) == jnp.float32
+
+
+def on_cpu() -> bool:
+    """Whether runs are made on a CPU, where double precision costs little."""
+    return jax.default_backend() == "cpu"
+
+
+def rough(engine: Engine, state: RunState) -> tuple[bool, int]:
+    """Whether rounding errors of the log density would hurt, and the gradients paid to know.
+
+    Steps of hardly any length keep their energy, so that what they lose is rounding. The compiled
+    chunk makes them; nothing else has to be compiled.
+    """
+    still = {"step_size": TINY, "num_steps": 1.0, "length": 0.0, "jitter": 0.0}
+    probe = engine.fresh(engine.tuned(state, [still] * len(state.slots)), active=False)
+    trail = engine.draw(probe, LOOKS)
+    rates = np.asarray(trail.info.acceptance_rate)[..., : len(state.slots)]
+    paid = int(np.sum(trail.info.n_steps, dtype=np.int64))
+    return bool(np.mean(np.nan_to_num(rates)) < ROUGH), paid
+
+
+def begin_precisely(begin: Callable[[], Session], precision: str, stack: ExitStack) -> Session:
+    """The session that `begin` gives, in double precision where "auto" finds single too rough.
+
+    Double precision then lasts as long as the stack. On an accelerator, where it is slow, there is
+    a warning instead.
+    """
+    if precision != "auto" or not is_single():
+        return begin()
+    try:
+        session = begin()
+    except SamplingError:
+        if not on_cpu():
+            raise
+        noisy = True
+    else:
+        noisy, paid = rough(session.engine, session.state)
+        ledger = session.state.gradients.plus("warmup", paid)
+        session.state = replace(session.state, gradients=ledger)
+    if noisy and on_cpu():
+        stack.enter_context(jax.enable_x64(True))
+        session = begin()
+    elif noisy:
+        session.state = replace(session.state, notes=(*session.state.notes, STAYS_SINGLE))
+    return session
