@@ -18,7 +18,7 @@ class SamplerSettings:
     # -- starts (start.py) --
     candidates: int = 32  # per chain, of which the start is chosen
     radius: float = 2.0  # of the uniform noise of the widest; Stan's and NumPyro's
-    least_radius: float = 0.02  # of the narrowest: practically the prior's center
+    least_radius: float = 0.01  # share of it for the narrowest: practically the center
     tries: int = 128  # at a finite density and gradient
 
     # -- windows (warmup.py) --

@@ -40,21 +40,23 @@ def find_start(
     tuning: Tuning,
     target_accept: Array,
     rough: Array,
+    around: tuple[Array, Array],
     settings: SamplerSettings = DEFAULTS,
 ) -> Start:
     """Starts of all chains: at `positions` where `given`, else the best of some candidates.
 
     A candidate draws the noise of each reparameterizable site, and every other unconstrained value,
-    uniformly within a radius; it is the same point whatever λ is. Radii fall from the largest to
-    the smallest, and a candidate is taken over a wider one only if its density is higher by more than
-    the dimension: a typical draw is about half of that below the mode. So chains start spread out
-    where that does no harm, and near where the posterior is where wide starts would be far below.
+    uniformly within a radius: around 0, or around the prior's center in units of the prior's width,
+    in turn. It is the same point whatever λ is. Radii fall, and a candidate is
+    taken over a wider one only if its density is higher by more than the dimension: a typical draw
+    is about half of that below the mode. So chains start spread out where that does no harm, and
+    closer to the prior's center where wide starts would be far below the posterior.
     Where `rough`, the scores found give a first metric.
     """
     value_and_score = jax.value_and_grad(target.logdensity)
     origin = _untouched(lam)
     count = settings.candidates
-    radii = jnp.geomspace(settings.radius, settings.least_radius, count)
+    radii = jnp.geomspace(1.0, settings.least_radius, count // 2)
 
     def one_chain(key: Array, position: Array) -> tuple[Array, State, Array]:
         worth = jnp.asarray(position.size, position.dtype)
@@ -62,8 +64,13 @@ def find_start(
         def attempt(carried):
             tries, best, highest, found = carried
             # Where no candidate of a round could be used, the next round begins at the widest.
-            radius = radii[tries % count].astype(position.dtype)
-            noise = radius * jax.random.uniform(
+            radius = radii[tries % count // 2].astype(position.dtype)
+            center, width = jax.tree.map(
+                lambda prior, plain: jnp.where(tries % 2, prior, plain).astype(position.dtype),
+                around,
+                (0.0, settings.radius),
+            )
+            noise = center + radius * width * jax.random.uniform(
                 jax.random.fold_in(key, tries), position.shape, position.dtype, -1.0, 1.0
             )
             moved, log_det = target.translate(noise, origin, lam)

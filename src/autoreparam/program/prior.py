@@ -1,4 +1,4 @@
-"""Scales of sites over draws from the prior, for the unit-free reference scale."""
+"""Draws from the prior: scales for the unit-free reference scale, values for starts."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ class Runnable(Protocol):
         ...
 
 
-class _Scales(Record):
-    """Draws from the prior, keeping the scales of the named sites."""
+class _Prior(Record):
+    """Draws from the prior, keeping the scales of some sites and the values of others."""
 
-    def __init__(self, names: frozenset[str]):
+    def __init__(self, scaled: frozenset[str], valued: frozenset[str]):
         super().__init__()
-        self.names = names
+        self.scaled, self.valued = scaled, valued
         self.scales: dict[str, Any] = {}
+        self.values: dict[str, Any] = {}
 
     def draw(self, msg) -> Any:
         """A draw from the prior, or from anywhere in the support if it has no sampler."""
@@ -45,21 +46,28 @@ class _Scales(Record):
             return transform(jax.random.uniform(key, free, minval=-2.0, maxval=2.0))
 
     def process_message(self, msg) -> None:
-        """Gives the site a value and keeps its scale."""
+        """Gives the site a value and keeps it, or its scale."""
         super().process_message(msg)
-        if msg["type"] == "sample" and msg["name"] in self.names:
-            self.scales[msg["name"]] = jnp.asarray(standardize(msg["fn"]).scale)
+        if msg["type"] != "sample":
+            return
+        name, fn = msg["name"], msg["fn"]
+        if name in self.scaled:
+            self.scales[name] = jnp.asarray(standardize(fn).scale)
+        if name in self.valued:
+            self.values[name] = biject_to(fn.support).inv(msg["value"])
 
 
-@partial(jax.jit, static_argnums=1)
-def prior_scales(program: Runnable, names: frozenset[str]) -> dict[str, Any]:
-    """The scale of each named site in each of `DRAWS` draws from the prior."""
+@partial(jax.jit, static_argnums=(1, 2))
+def draw_prior(
+    program: Runnable, scaled: frozenset[str], valued: frozenset[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Scales of some sites, and unconstrained values of others, in each of `DRAWS` prior draws."""
 
     def draw(key):
-        scales = _Scales(names)
-        with ONE_AT_A_TIME, scales, seed(rng_seed=key):
+        prior = _Prior(scaled, valued)
+        with ONE_AT_A_TIME, prior, seed(rng_seed=key):
             program.run()
-        return scales.scales
+        return prior.scales, prior.values
 
     # One draw at a time: vectorized random bits take longer to compile than these take to draw.
     return jax.lax.map(draw, jax.random.split(jax.random.key(0), DRAWS))

@@ -12,7 +12,7 @@ import numpy as np
 
 from autoreparam.errors import known
 from autoreparam.program.arguments import Arguments
-from autoreparam.program.prior import prior_scales
+from autoreparam.program.prior import draw_prior
 from autoreparam.program.site import Site
 from autoreparam.program.table import site_table
 
@@ -109,16 +109,32 @@ class Program:
     @cached_property
     def reference_scales(self) -> dict[str, np.ndarray]:
         """s0 of each candidate: its scale where constant, else the median over prior draws."""
-        names = frozenset(site.name for site in self.candidates)
-        if not names:
-            return {}
-        draws = prior_scales(self, names)
-        scales = {}
+        draws, scales = self._prior_draws[0], {}
         for site in self.candidates:
             median = np.median(np.asarray(draws[site.name]), axis=0)
             usable = np.isfinite(median) & (median > np.finfo(median.dtype).tiny)
             scales[site.name] = np.where(usable, median, 1).astype(self.dtype)
         return scales
+
+    @cached_property
+    def prior_ranges(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Median and half the central 90% of the prior of latents that are not reparameterized.
+
+        Both are of unconstrained values; sites in loops, and ranges that are not finite, are left
+        out.
+        """
+        ranges = {}
+        for name, draws in self._prior_draws[1].items():
+            low, middle, high = np.quantile(np.asarray(draws, float), (0.05, 0.5, 0.95), axis=0)
+            if np.isfinite(low).all() and np.isfinite(high).all():
+                ranges[name] = middle, (high - low) / 2
+        return ranges
+
+    @cached_property
+    def _prior_draws(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Scales of candidates and values of the other latents."""
+        others = [site.name for site in self.latents if not site.candidate and not site.loop]
+        return draw_prior(self, frozenset(s.name for s in self.candidates), frozenset(others))
 
     def __repr__(self) -> str:
         return site_table(self.sites).to_text()

@@ -277,7 +277,7 @@ def _ratio(value: float, count: int) -> float:
     return value / count if count else np.nan
 
 
-def _counted(attrs: Mapping[str, Any], stats: Any) -> int:
+def _counted(attrs: Mapping[Any, Any], stats: Any) -> int:
     """Divergences of all transitions, also those that thinning dropped."""
     kept = int(np.asarray(stats["diverging"]).sum()) if "diverging" in stats else 0
     return int(attrs.get("divergences", kept))

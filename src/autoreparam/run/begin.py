@@ -109,7 +109,18 @@ def _start(
     begin = positions.astype(program.dtype)
     accept, rough = settings.target_accept, settings.parameterization != "vip"
     found = jax.device_get(
-        find_start(target, engine.keys, begin, given, lam, tuning, accept, rough, engine.settings)
+        find_start(
+            target,
+            engine.keys,
+            begin,
+            given,
+            lam,
+            tuning,
+            accept,
+            rough,
+            _prior_ranges(target, engine.settings.radius),
+            engine.settings,
+        )
     )
     if not found.found.all():
         chain = int(np.argmin(found.found))
@@ -122,6 +133,18 @@ def _start(
     size = np.exp(np.median(np.log(found.step_size))).astype(program.dtype)
     tuning = tuning._replace(step_size=size, inverse_mass=found.metric)
     return found.state, tuning, int(found.gradients.sum())
+
+
+def _prior_ranges(target: Target, radius: float) -> tuple[np.ndarray, np.ndarray]:
+    """Center and width of the prior of each element, where noise has those of every start."""
+    centers, widths = [], []
+    for site in target.program.latents:
+        plain = np.zeros(site.unconstrained_shape), np.full(site.unconstrained_shape, radius)
+        center, width = target.program.prior_ranges.get(site.name, plain)
+        centers.append(np.ravel(center))
+        widths.append(np.ravel(width))
+    dtype = target.program.dtype
+    return np.concatenate(centers).astype(dtype), np.concatenate(widths).astype(dtype)
 
 
 def initial_positions(
