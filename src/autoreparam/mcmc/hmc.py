@@ -19,7 +19,7 @@ from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
-SINGLE_STEP = 0.2  # by which a trajectory of one step may be shorter
+SINGLE_STEP = 0.1  # by which a trajectory of one step is longer or shorter
 
 
 class State(NamedTuple):
@@ -118,8 +118,8 @@ def jittered(key: Array, tuning: Tuning) -> tuple[Array, Array]:
     mean = jnp.where(tuning.length > 0, fitting, tuning.num_steps)
     steps = jnp.maximum(jnp.round(mean * spread / tuning.stages), 1).astype(jnp.int32)
     alone = (steps == 1) & (tuning.jitter > 0)
-    shorter = 1.0 - SINGLE_STEP * uniform
-    return steps, tuning.step_size * jnp.where(alone, shorter, 1.0)
+    varied = 1.0 + SINGLE_STEP * (2.0 * uniform - 1.0)
+    return steps, tuning.step_size * jnp.where(alone, varied, 1.0)
 
 
 def tuning_like(target: Target, settings: SamplerSettings = DEFAULTS, **changes: Any) -> Tuning:
