@@ -19,7 +19,7 @@ from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
-SINGLE_STEP = 0.1  # by which a trajectory of one step is longer or shorter
+SINGLE_STEP = 0.05  # by which a trajectory of one step is longer or shorter: 0.1 cost radon a tenth
 
 
 class State(NamedTuple):

@@ -16,7 +16,7 @@ from autoreparam.mcmc.state import RunState
 from autoreparam.run.session import Session
 
 TINY = 1e-6  # a step so small that energy is kept exactly, but for rounding
-LOOKS = 10  # transitions per chain of that size
+LOOKS = 4  # transitions per chain of that size
 ROUGH = 0.9  # mean acceptance of them below which rounding decides what is accepted
 
 STAYS_SINGLE = (
