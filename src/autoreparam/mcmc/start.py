@@ -63,8 +63,9 @@ def find_start(
 
         def attempt(carried):
             tries, best, highest, found = carried
-            # Where no candidate of a round could be used, the next round begins at the widest.
-            radius = radii[tries % count // 2].astype(position.dtype)
+            # Where no candidate of a round could be used, the next round begins where it ended.
+            radius = radii[tries % count // 2] * settings.least_radius ** (tries // count)
+            radius = radius.astype(position.dtype)
             center, width = jax.tree.map(
                 lambda prior, plain: jnp.where(tries % 2, prior, plain).astype(position.dtype),
                 around,
