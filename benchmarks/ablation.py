@@ -132,8 +132,8 @@ def main() -> None:
         return
     if not options.table:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "benchmarks.ablation", "--out", str(options.out),
-                   "--seeds", str(options.seeds), "--stop-after", str(options.stop_after)]  # fmt: skip
+        command = [sys.executable, "-m", "benchmarks.ablation", "--out", str(options.out)]
+        command += ["--seeds", str(options.seeds), "--stop-after", str(options.stop_after)]
         for first in range(0, len(MODELS), options.workers):
             group = MODELS[first : first + options.workers]
             running = [

@@ -213,7 +213,9 @@ def _last(pair: tuple[float, str]) -> float:
 
 def _readable(r_hat: float) -> str:
     """R-hat in so many digits that it is above its limit, and no more than anybody reads."""
-    return f"{r_hat:.3f}" if R_HAT_LIMIT + 0.0005 <= r_hat < 100 else f"{r_hat:.3g}"
+    if r_hat >= 100:
+        return f"{r_hat:.3g}"
+    return f"{r_hat:.3f}" if r_hat >= R_HAT_LIMIT + 0.0005 else f"{r_hat:.5f}"
 
 
 def affordable(sizes: Mapping[Any, int]) -> int:
