@@ -1,0 +1,121 @@
+"""Chains that are lost, stuck or still climbing; and those that only look like it."""
+
+import numpy as np
+import pytest
+
+from autoreparam.mcmc.chains import Trail
+from autoreparam.mcmc.health import judge, restart
+from autoreparam.mcmc.hmc import State
+from autoreparam.mcmc.state import RunState
+
+CHAINS, DRAWS, SIZE = 4, 60, 5
+
+
+def window(levels=None, position=None):
+    """Chains of a standard Gaussian, or with other log densities or positions."""
+    rng = np.random.default_rng(0)
+    if position is None:
+        position = rng.normal(size=(CHAINS, DRAWS, SIZE))
+    if levels is None:
+        levels = -0.5 * np.sum(position**2, axis=-1)
+    return Trail(position, -position, levels, None, None)
+
+
+def shifted(chain, by):
+    trail = window()
+    levels = trail.logdensity.copy()
+    levels[chain] += by
+    return trail._replace(logdensity=levels)
+
+
+def test_chains_of_one_posterior_are_sound_and_do_not_climb():
+    health = judge(window())
+    assert health.sound.all()
+    assert not health.climbing
+
+
+def test_a_chain_far_below_the_others_is_lost():
+    np.testing.assert_array_equal(judge(shifted(2, -500.0)).sound, [True, True, False, True])
+
+
+def test_a_chain_that_does_not_move_is_lost():
+    trail = window()
+    position = trail.position.copy()
+    position[1] = position[1, :1]
+    np.testing.assert_array_equal(judge(window(position=position)).sound, [True, False, True, True])
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_a_chain_without_a_finite_density_is_lost(bad):
+    health = judge(shifted(3, bad))
+    np.testing.assert_array_equal(health.sound, [True, True, True, False])
+    assert not health.climbing
+
+
+def test_modes_of_similar_levels_are_left_alone():
+    trail = window()
+    position = trail.position.copy()
+    position[2:] += 100.0  # elsewhere, and by two nats less likely
+    levels = trail.logdensity - np.array([0.0, 0.0, 2.0, 2.0])[:, None]
+    assert judge(window(levels, position)).sound.all()
+
+
+def test_one_chain_in_a_spike_does_not_make_the_others_look_lost():
+    assert judge(shifted(0, 500.0)).sound.all()
+
+
+def test_chains_on_their_way_up_are_climbing_and_those_that_came_are_not():
+    trail = window()
+    slope = np.linspace(-300.0, 0.0, DRAWS)
+    assert judge(trail._replace(logdensity=trail.logdensity + slope)).climbing
+    one = trail.logdensity.copy()
+    one[0] += slope  # the others have arrived
+    assert not judge(trail._replace(logdensity=one)).climbing
+
+
+@pytest.mark.parametrize("draws", [0, 1, 2, 3])
+def test_hardly_any_draws_say_nothing(draws):
+    trail = window()
+    short = Trail(
+        trail.position[:, :draws], trail.score[:, :draws], trail.logdensity[:, :draws], None, None
+    )
+    assert judge(short).sound.shape == (CHAINS,)
+    assert judge(short).sound.any()
+
+
+def test_where_no_chain_has_a_density_none_is_called_lost():
+    trail = window()
+    assert judge(trail._replace(logdensity=np.full((CHAINS, DRAWS), np.nan))).sound.all()
+
+
+# -- where lost chains go on ------------------------------------------------------------------
+
+
+def run_of(trail):
+    """A run whose chains stand at the end of a window."""
+    last = [np.array(part[:, -1]) for part in (trail.position, trail.logdensity, trail.score)]
+    return RunState(State(*last), (), None, "hmc", 0.8, (), None, drawn=DRAWS)
+
+
+def test_a_lost_chain_goes_on_from_a_late_draw_of_a_sound_one():
+    trail = shifted(1, -500.0)
+    state, sound = run_of(trail), np.array([True, False, True, True])
+    moved = restart(state, trail, sound)
+    assert moved.restarts == 1
+    here = (trail.position == moved.chains.position[1]).all(axis=-1)
+    ((chain, draw),) = np.argwhere(here)
+    assert sound[chain]
+    assert draw >= DRAWS // 2
+    assert moved.chains.logdensity[1] == trail.logdensity[chain, draw]
+    np.testing.assert_array_equal(moved.chains.score[1], trail.score[chain, draw])
+    for part, before in zip(moved.chains, state.chains):
+        np.testing.assert_array_equal(part[sound], before[sound])
+    for part, again in zip(moved.chains, restart(state, trail, sound).chains):
+        np.testing.assert_array_equal(part, again)  # the same run, the same draws
+
+
+@pytest.mark.parametrize("all_or_none", [True, False])
+def test_a_run_of_sound_chains_alone_or_of_none_stays_as_it_is(all_or_none):
+    trail = window()
+    state = run_of(trail)
+    assert restart(state, trail, np.full(CHAINS, all_or_none)) is state
