@@ -118,7 +118,10 @@ def test_what_a_kernel_may_do_is_one_value(kernel, num_steps, expected):
 
 def test_settings_survive_json():
     through = json.loads(json.dumps(SETTINGS.to_dict()))
-    assert Settings.from_dict(through) == SETTINGS
+    back = Settings.from_dict(through)
+    assert back == SETTINGS
+    # A tuple is equal to a value with names, but has none.
+    assert back.adaptation.sampler.again.patience == SETTINGS.adaptation.sampler.again.patience
 
 
 def test_adaptation_of_another_type_is_refused():

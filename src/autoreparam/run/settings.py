@@ -10,6 +10,7 @@ import numpy as np
 
 from autoreparam.errors import AutoreparamError, known
 from autoreparam.learn.settings import ScoreSettings
+from autoreparam.mcmc.delayed import Again
 from autoreparam.mcmc.policy import Policy
 from autoreparam.mcmc.settings import SamplerSettings
 
@@ -32,6 +33,8 @@ class Adaptation:
             {name: tuple(x) if isinstance(x, list) else x for name, x in stored[part].items()}
             for part in ("sampler", "learner")
         ]
+        if "again" in parts[0]:
+            parts[0]["again"] = Again(*parts[0]["again"])
         return cls(SamplerSettings(**parts[0]), ScoreSettings(**parts[1]))
 
 
