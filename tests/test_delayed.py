@@ -1,4 +1,4 @@
-"""A second try after a bad first one: every target stays exactly as it is, every step is counted."""
+"""A second try after a bad first one: every target stays as it is, every step is counted."""
 
 from functools import partial
 

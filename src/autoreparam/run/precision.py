@@ -18,6 +18,7 @@ from autoreparam.run.session import Session
 TINY = 1e-6  # a step so small that energy is kept exactly, but for rounding
 LOOKS = 4  # transitions per chain of that size
 ROUGH = 0.9  # mean acceptance of them below which rounding decides what is accepted
+COARSE = 0.5  # distance of neighboring log densities from which differences are rounded away
 
 STAYS_SINGLE = (
     "Rounding errors of the log density are large in single precision, so that steps get short and "
@@ -50,14 +51,16 @@ def rough(engine: Engine, state: RunState) -> tuple[bool, int]:
     """Whether rounding errors of the log density would hurt, and the gradients paid to know.
 
     Steps of hardly any length keep their energy, so that what they lose is rounding. The compiled
-    chunk makes them; nothing else has to be compiled.
+    chunk makes them; nothing else has to be compiled. A large constant is not seen that way: it
+    rounds every log density nearby to the same number.
     """
     still = {"step_size": TINY, "num_steps": 1.0, "length": 0.0, "jitter": 0.0}
     probe = engine.fresh(engine.tuned(state, [still] * len(state.slots)), active=False)
     trail = engine.draw(probe, LOOKS)
     rates = np.asarray(trail.info.acceptance_rate)[..., : len(state.slots)]
     paid = int(np.sum(trail.info.n_steps, dtype=np.int64))
-    return bool(np.mean(np.nan_to_num(rates)) < ROUGH), paid
+    coarse = np.median(np.spacing(np.abs(state.chains.logdensity))) > COARSE
+    return bool(coarse or np.mean(np.nan_to_num(rates)) < ROUGH), paid
 
 
 def begin_precisely(begin: Callable[[], Session], precision: str, stack: ExitStack) -> Session:

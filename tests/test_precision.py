@@ -1,0 +1,81 @@
+"""Single or double precision for one run: asked for, found to be needed, and kept by checkpoints."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import autoreparam as ar
+from autoreparam.errors import AutoreparamError
+
+KEYWORDS = {"draws": 10, "warmup": 25, "chains": 2, "kernel": "hmc", "progress": False}
+Y = np.array([0.3, -1.0, 2.2, 0.7], np.float32)
+
+
+def plain(y):
+    mean = numpyro.sample("mean", dist.Normal(0.0, 2.0))
+    numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+
+def with_a_large_constant(y):
+    plain(y)
+    numpyro.factor("constant", 1e8)
+
+
+def is_double():
+    return jnp.result_type(float) == jnp.float64
+
+
+@pytest.mark.usefixtures("float32")
+def test_a_run_in_double_precision_leaves_the_session_as_it_was():
+    before = jax.config.jax_enable_x64
+    tree = ar.sample(plain, (Y,), precision="double", **KEYWORDS)
+    assert tree["posterior"]["mean"].dtype == np.float64
+    assert tree.attrs["precision"] == "double"
+    assert jax.config.jax_enable_x64 == before
+    assert not is_double()
+
+
+def test_a_run_in_single_precision_leaves_the_session_as_it_was():
+    tree = ar.sample(plain, (Y,), precision="single", **KEYWORDS)
+    assert tree["posterior"]["mean"].dtype == np.float32
+    assert tree.attrs["precision"] == "single"
+    assert is_double()
+
+
+@pytest.mark.usefixtures("float32")
+def test_rounding_that_would_hurt_is_found_and_the_run_goes_on_in_double(tmp_path):
+    run = tmp_path / "run"
+    tree = ar.sample(with_a_large_constant, (Y,), checkpoint=run, **KEYWORDS)
+    assert tree.attrs["precision"] == "double"
+    assert tree["posterior"]["mean"].dtype == np.float64
+    assert not is_double()
+    longer = ar.resume(run, with_a_large_constant, (Y,), draws=20, progress=False)
+    assert longer["posterior"]["mean"].dtype == np.float64
+    np.testing.assert_array_equal(longer["posterior"]["mean"][:, :10], tree["posterior"]["mean"])
+    assert not is_double()
+
+
+@pytest.mark.usefixtures("float32")
+def test_a_model_without_trouble_stays_in_single_precision():
+    tree = ar.sample(plain, (Y,), **KEYWORDS)
+    assert tree.attrs["precision"] == "single"
+    assert tree["posterior"]["mean"].dtype == np.float32
+
+
+@pytest.mark.parametrize("precision", ["single", "double"])
+def test_a_run_is_resumed_in_its_own_precision(tmp_path, precision):
+    run = tmp_path / "run"
+    ar.sample(plain, (Y,), checkpoint=run, precision=precision, **KEYWORDS)
+    with jax.enable_x64(precision == "single"):  # the session computes in the other one
+        tree = ar.resume(run, plain, (Y,), draws=20, progress=False)
+        assert is_double() == (precision == "single")
+    assert tree.attrs["precision"] == precision
+    assert tree["posterior"].sizes["draw"] == 20
+
+
+def test_a_precision_that_there_is_not_is_refused():
+    with pytest.raises(AutoreparamError, match="precision: expected one of 'auto'"):
+        ar.sample(plain, (Y,), precision="half", **KEYWORDS)
