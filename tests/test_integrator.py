@@ -190,4 +190,5 @@ def test_leapfrog_stays_where_posteriors_are_narrow_or_users_ask_for_it(options)
     tree = ar.sample(narrow, draws=50, warmup=200, seed=0, progress=False, **options)
     assert tree.attrs["integrator"] == "leapfrog"
     if "num_steps" in options:
-        assert (tree.sample_stats.n_steps == 3).all()
+        # Two tries, the second of twice as many steps, and the way back from it are 12.
+        assert np.isin(tree.sample_stats.n_steps, (3, 12)).all()

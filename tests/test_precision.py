@@ -1,4 +1,4 @@
-"""Single or double precision for one run: asked for, found to be needed, and kept by checkpoints."""
+"""Single or double precision for one run: asked for, found to be needed, kept by checkpoints."""
 
 import jax
 import jax.numpy as jnp

@@ -19,7 +19,6 @@ from autoreparam.mcmc import interleaved
 from autoreparam.mcmc.chains import Chains
 from autoreparam.mcmc.hmc import Kernel, tuning_like
 from autoreparam.mcmc.interleaved import draw, stack_slots
-from autoreparam.mcmc.metric import diagonal_metric
 from autoreparam.mcmc.step_size import begin
 from autoreparam.program.target import Target
 
@@ -294,16 +293,6 @@ def test_a_number_of_steps_is_refused_by_nuts_and_makes_the_default_hmc():
 def test_a_warmup_too_short_to_learn_from_says_so():
     with pytest.warns(SamplingWarning, match="too short to learn from"):
         ar.sample(groups, (Y,), num_steps=5, draws=20, warmup=0, progress=False)
-
-
-def test_a_metric_from_draws_and_one_from_draws_and_scores_agree_on_a_gaussian():
-    rng = np.random.default_rng(0)
-    scale = np.array([0.1, 1.0, 30.0])
-    draws = rng.normal(size=(4000, 3)) * scale
-    from_draws = diagonal_metric(draws, None)
-    from_both = diagonal_metric(draws, -draws / scale**2)
-    np.testing.assert_allclose(from_both, scale**2, rtol=1e-10)  # exact, whatever was drawn
-    np.testing.assert_allclose(from_draws, scale**2, rtol=0.1)
 
 
 def test_a_point_that_stays_keeps_its_coordinates(float32):

@@ -14,6 +14,7 @@ from exact import surveys
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError
 from autoreparam.learn.score import _informed, _out_of_necks, fit_draws, fit_score
+from autoreparam.learn.settings import ScoreSettings
 from autoreparam.program.target import Target
 
 
@@ -115,7 +116,9 @@ def test_what_was_compared_and_chosen_is_in_the_tree():
     tree = ar.sample(groups, (Y, SPREAD), draws=20, progress=False)
     learning = tree["learning"].to_dataset()
     windows = json.loads(learning.attrs["windows"])
-    assert len(windows) == learning.sizes["window"] == 5
+    # Five windows; the first may still climb to the posterior, and then it teaches nothing.
+    assert len(windows) == learning.sizes["window"]
+    assert len(windows) in (4, 5)
     for number, window in enumerate(windows):
         objectives = {
             name: float(learning[f"objective_{name}"][number])
@@ -244,7 +247,7 @@ def test_elements_with_scales_of_their_own_stay_out_of_their_necks(shared):
     own, one = rng.normal(size=(500, 43)) * spread, 2 * rng.normal(size=(500, 1))
     x = rng.normal(size=(500, 43)) * np.exp(one if shared else own)
     rows = np.concatenate([own, one, x], axis=1)
-    found = _out_of_necks(target, rows, centered, centered)["x"]
+    found = _out_of_necks(target, rows, centered, centered, ScoreSettings())["x"]
     necks = slice(40, 40 if shared else 43)
     below = 1.645 * spread[necks]  # how far the lowest twentieth is from the median
     np.testing.assert_allclose(found[necks], np.log(3) / below, rtol=0.2)

@@ -142,9 +142,9 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
             )
             + "."
         )
-    r_hat, worst = max(
-        (found.r_hat, found.worst_r_hat), (found.r_hat_other, found.worst_r_hat_other), key=_first
-    )
+    r_hat, worst = found.r_hat, found.worst_r_hat
+    if not r_hat > R_HAT_LIMIT:  # a latent says more than its square
+        r_hat, worst = found.r_hat_other, found.worst_r_hat_other
     if found.chains > 1 and np.isnan(found.r_hat) and found.worst_r_hat:
         said.append(
             f"R-hat of {found.worst_r_hat} could not be computed: too few draws, or draws that are "
@@ -166,9 +166,9 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
             "model for overflow."
         )
     else:
-        ess, scarce = min(
-            (found.ess, found.worst_ess), (found.ess_other, found.worst_ess_other), key=_last
-        )
+        ess, scarce = found.ess, found.worst_ess
+        if not ess < wanted:
+            ess, scarce = found.ess_other, found.worst_ess_other
         if ess < wanted:
             said.append(
                 f"The effective sample size is {ess:.0f} for {scarce} (it should be at least "
@@ -199,16 +199,6 @@ def _another_parameterization(tree: xarray.DataTree) -> str:
     if not any(site["candidate"] for site in sites(tree)):
         return ""
     return f"λ was fixed here ({chosen}): try parameterization='auto', which learns it"
-
-
-def _first(pair: tuple[float, str]) -> float:
-    """For the largest of numbers: a NaN is none."""
-    return -np.inf if np.isnan(pair[0]) else pair[0]
-
-
-def _last(pair: tuple[float, str]) -> float:
-    """For the smallest of numbers: a NaN is none."""
-    return np.inf if np.isnan(pair[0]) else pair[0]
 
 
 def _readable(r_hat: float) -> str:
