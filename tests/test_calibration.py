@@ -65,8 +65,15 @@ def sampler(kernel, method):
     return target, begin, transition, partial(Target.to_sites, lam=lams[-1])
 
 
-@pytest.mark.parametrize("kernel", ["hmc", "nuts"])
-@pytest.mark.parametrize("method", ["centered", "noncentered", "partial", "interleaved", "three"])
+LONG = [
+    pytest.param(kernel, method, marks=pytest.mark.slow)
+    for kernel in ("hmc", "nuts")
+    for method in ("centered", "noncentered", "partial", "interleaved", "three")
+    if (kernel, method) != ("hmc", "interleaved")
+]
+
+
+@pytest.mark.parametrize(("kernel", "method"), [("hmc", "interleaved"), *LONG])
 def test_ranks_of_the_truth_among_posterior_draws_are_uniform(kernel, method):
     target, begin, transition, to_sites = sampler(kernel, method)
     draws, apart = 31, 6
@@ -94,6 +101,7 @@ def test_ranks_of_the_truth_among_posterior_draws_are_uniform(kernel, method):
             assert stats.chisquare(counts).pvalue > 1e-4, (name, counts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["hmc", "nuts"])
 def test_interleaving_leaves_the_joint_distribution_as_it_is(kernel):
     """Geweke: parameters given data, data given parameters, again and again, keep the prior."""

@@ -203,6 +203,7 @@ def test_masked_and_scaled_vectors_keep_the_models_own_density():
     np.testing.assert_allclose(rewritten + jnp.log(values["t"]), found, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_nuts_finds_the_exact_moments_of_correlated_effects():
     prior = np.asarray(FACTOR[:2, :2] @ FACTOR[:2, :2].T)
     y, sd = np.array([[1.0, -0.5], [0.2, 2.0], [-1.0, 0.3]]), np.array([0.4, 1.5])

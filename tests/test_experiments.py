@@ -355,6 +355,12 @@ def quick_funnel_fits(target):
     ]
 
 
+def without_figures(monkeypatch):
+    """Another test draws them."""
+    for name in ("draw_theory", "draw_measured"):
+        monkeypatch.setattr(page, name, lambda *_: None)
+
+
 def test_the_page_shows_every_claim_beside_its_evidence(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "funnel_fits", quick_funnel_fits)
     german = made_up("german_credit", GOOD, {"log_tau": [0.3, 0.6], "beta": [0.0, 0.5]})
@@ -422,6 +428,7 @@ def test_without_data_or_network_the_other_models_run_and_the_rest_is_named(
 
     monkeypatch.setattr("autoreparam.experiments.reproduce.run_models", pretend)
     monkeypatch.setattr(page, "funnel_fits", quick_funnel_fits)
+    without_figures(monkeypatch)
     console = Console(record=True, width=100)
     reproduce("full", out=tmp_path, console=console)
     assert ran == ["eight_schools"]
@@ -441,6 +448,7 @@ def test_a_model_that_is_all_that_was_asked_for_and_has_no_data_is_refused(tmp_p
 
 def test_a_page_of_stored_results_needs_no_data(tmp_path, no_network, monkeypatch):
     monkeypatch.setattr(page, "funnel_fits", quick_funnel_fits)
+    without_figures(monkeypatch)
     store.save(tmp_path, made_up("radon_MN", GOOD, {"m": [0.5] * 3}))
     claims = page.write_page(tmp_path)
     assert next(c for c in claims if c.claim.startswith("On radon the ELBO")).found == "-"

@@ -54,9 +54,10 @@ def assert_same(tree, other):
         assert tree.attrs[f"gradients_{purpose}"] == other.attrs[f"gradients_{purpose}"]
 
 
-def test_whatever_a_kill_leaves_on_disk_resumes_to_the_same_draws(tmp_path, whole):
+@pytest.mark.parametrize("count", [6, pytest.param(40, marks=pytest.mark.slow)])
+def test_whatever_a_kill_leaves_on_disk_resumes_to_the_same_draws(tmp_path, whole, count):
     """The folder, copied in the middle of storage's own calls, is what `kill -9` leaves."""
-    moments = set(np.random.default_rng(0).choice(2000, 20, replace=False).tolist())
+    moments = set(np.random.default_rng(0).choice(2000, count, replace=False).tolist())
     path, calls, copies = tmp_path / "run", 0, []
 
     def watch(frame, event, _):
@@ -75,7 +76,7 @@ def test_whatever_a_kill_leaves_on_disk_resumes_to_the_same_draws(tmp_path, whol
         sys.setprofile(None)
     assert_same(tree, whole)
     resumable = [copy for copy in copies if Store.open(copy).chunks]
-    assert len(resumable) >= 3
+    assert len(resumable) >= count // 4
     for copy in resumable:
         assert_same(ar.resume(copy, groups, (Y,), progress=False), whole)
 

@@ -290,7 +290,7 @@ def test_draws_from_the_working_distribution_are_draws_from_the_prior(row):
 SHAPES = st.sampled_from([(), (1,), (4,), (2, 3), (3, 1)])
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=4, deadline=None, derandomize=True)
 @given(
     plates=SHAPES,
     event=st.sampled_from([(), (2,), (2, 2)]),

@@ -364,23 +364,23 @@ def test_efficiency_is_what_arviz_says_of_the_worst_latent(program):
 @pytest.mark.parametrize("spoil", ["slow", "apart", "tail", "not a number"])
 def test_the_worst_of_many_scalars_are_found_without_measuring_all(spoil):
     def model():
-        numpyro.sample("z", dist.Normal(0, 1).expand([500]))
+        numpyro.sample("z", dist.Normal(0, 1).expand([150]))
 
     program = ar.inspect(model)
-    values = np.random.default_rng(0).normal(size=(4, 400, 500))
+    values = np.random.default_rng(0).normal(size=(4, 400, 150))
     if spoil == "slow":
-        values[..., 321] = np.cumsum(values[..., 321], axis=1)
+        values[..., 121] = np.cumsum(values[..., 121], axis=1)
     elif spoil == "apart":
-        values[0, :, 321] += 1
+        values[0, :, 121] += 1
     elif spoil == "tail":
-        values[:, ::40, 321] = 0.0
-        values[..., 321] *= np.repeat([1, 5, 1, 1, 5, 1, 1, 1], 50)
+        values[:, ::40, 121] = 0.0
+        values[..., 121] *= np.repeat([1, 5, 1, 1, 5, 1, 1, 1], 50)
     else:
-        values[2, 3, 321] = np.nan
+        values[2, 3, 121] = np.nan
     stats = {"diverging": np.zeros((4, 400), bool)}
     tree = tree_of(program, Draws({"z": values}, stats), observed={}, constant={})
     few, all_ = efficiency(tree, most=20), efficiency(tree)
-    assert few.worst_ess == all_.worst_ess == "z[321]"
+    assert few.worst_ess == all_.worst_ess == "z[121]"
     assert few.ess == all_.ess or np.isnan(few.ess)
 
 

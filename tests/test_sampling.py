@@ -62,7 +62,7 @@ def test_the_gaussian_toy_is_met(kernel, method):
     [
         pytest.param("nuts", "noncentered", marks=pytest.mark.slow),
         pytest.param("nuts", "vip", marks=pytest.mark.slow),
-        ("nuts", "auto"),
+        pytest.param("nuts", "auto", marks=pytest.mark.slow),
         ("hmc", "auto"),
         ("hmc", "noncentered"),
         ("hmc", "vip"),
@@ -253,11 +253,6 @@ def test_thinning_keeps_every_nth_draw_of_the_same_run():
     np.testing.assert_array_equal(
         thin["posterior"]["mu"].values, whole["posterior"]["mu"].values[:, 2::3]
     )
-
-
-def test_single_precision_works(float32):
-    tree = ar.sample(groups, (Y.astype(np.float32),), draws=50, warmup=50, progress=False)
-    assert tree["posterior"]["theta"].dtype == np.float32
 
 
 def test_chains_run_in_groups_that_cover_them_once():

@@ -299,7 +299,8 @@ def test_a_limit_of_the_system_on_file_size_is_survived(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signal there")
-def test_kill_9_at_any_moment_leaves_exactly_the_committed_chunks(tmp_path):
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_kill_9_at_any_moment_leaves_exactly_the_committed_chunks(tmp_path, kills):
     path, rng = tmp_path / "run.zarr", random.Random(0)
     code = """
     store = Store.open(path) if os.path.exists(path + "/manifest.json") else filled(path, 0)
@@ -310,7 +311,7 @@ def test_kill_9_at_any_moment_leaves_exactly_the_committed_chunks(tmp_path):
         store.commit(chunk(index), state(index), {"index": index})
         print(store.chunks, flush=True)
     """
-    for _ in range(6):
+    for _ in range(kills):
         process = child(code, path)
         try:
             said = process.stdout.readline() + process.stdout.readline()  # it has committed one
