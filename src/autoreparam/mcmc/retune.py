@@ -23,6 +23,7 @@ from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.mcmc.state import RunState
 from autoreparam.mcmc.step_size import for_gaussian, settled
 from autoreparam.mcmc.trajectory import best_length
+from autoreparam.mcmc.warmup import window_of
 from autoreparam.program.move import move
 from autoreparam.program.parameterization import Parameterization
 
@@ -47,12 +48,12 @@ def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool)
         sizes = _step_sizes(engine, state, late, last)
     if not last:
         state = restart(state, whole, health.sound)
-        final = not state.plan or state.plan[0].last_window or state.plan[0].phase == "sampling"
-        if health.climbing and final:
-            state = replace(state, notes=(*state.notes, STILL_CLIMBING))
-        if final or not health.climbing:
-            state, factors = _fit(engine, state, late)
-            sizes = sizes * factors
+        if health.climbing and _ends_learning(state):
+            state = _lengthened(state, whole.position.shape[1], engine.settings)
+        # Chains that climb show what to do about it, not what λ is best where they will be.
+        learns = not health.climbing or _ends_learning(state)
+        state, factors = _fit(engine, state, late, learns)
+        sizes = sizes * factors
     state = engine.tuned(state, [{"step_size": size} for size in sizes])
     if not last and _adapts_length(engine, state):
         state = _choose_stages(engine, state)
@@ -60,6 +61,22 @@ def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool)
         state = _use_nuts_where_long(engine, state)
     state = engine.fresh(state)
     return _choose_lengths(engine, state) if _adapts_length(engine, state) else state
+
+
+def _ends_learning(state: RunState) -> bool:
+    """Whether the step size alone, or nothing, is left to be learned."""
+    return not state.plan or state.plan[0].last_window or state.plan[0].phase == "sampling"
+
+
+def _lengthened(state: RunState, draws: int, settings: SamplerSettings) -> RunState:
+    """The run with one more window of warm-up, or, after some of these, with a note."""
+    if state.added_windows >= settings.most_added_windows:
+        return replace(state, notes=(*state.notes, STILL_CLIMBING))
+    return replace(
+        state,
+        plan=(*window_of(draws), *state.plan),
+        added_windows=state.added_windows + 1,
+    )
 
 
 def _adapts_length(engine: Engine, state: RunState) -> bool:
@@ -115,8 +132,8 @@ def _raised(target_accept: float, settings: SamplerSettings) -> float:
 # -- λ and the metric -------------------------------------------------------------------------
 
 
-def _fit(engine: Engine, state: RunState, late: _Late) -> tuple[RunState, np.ndarray]:
-    """The run with λ and metrics learned; also by what factors step sizes should change."""
+def _fit(engine: Engine, state: RunState, late: _Late, learns: bool) -> tuple[RunState, np.ndarray]:
+    """The run with metrics and, if it `learns`, λ; and factors by which step sizes should change."""
     settings = engine.settings
     position, score = without_outliers(late.rows("position"), late.rows("score"), settings)
     before = [
@@ -127,7 +144,7 @@ def _fit(engine: Engine, state: RunState, late: _Late) -> tuple[RunState, np.nda
         )
         for slot in state.slots
     ]
-    if engine.learner is not None:
+    if learns and engine.learner is not None:
         state, position, score = _learn(engine, state, position, score)
     factors = np.ones(len(state.slots))
     metrics, spreads = [], []

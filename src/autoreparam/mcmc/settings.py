@@ -25,6 +25,7 @@ class SamplerSettings:
     first_window: int = 10  # draws; each window is twice as long as the one before
     last_window: int = 50  # draws of each window for the step size alone: its error is then 5%
     most_last: float = 0.1  # share of a short warm-up that one of them may take
+    most_added_windows: int = 2  # where chains still climb at the end: at most about twice as long
 
     # -- what a window teaches (retune.py) --
     settling: float = 0.3  # share of a window in which chains move to where its tuning leads them

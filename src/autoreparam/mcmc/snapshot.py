@@ -29,6 +29,7 @@ def pack(state: RunState) -> dict[str, np.ndarray]:
         "gradients": state.gradients._asdict(),
         "reports": state.reports,
         "restarts": state.restarts,
+        "added_windows": state.added_windows,
         "notes": state.notes,
         "seconds": [state.seconds, state.seconds_learning],
     }
@@ -64,6 +65,7 @@ def unpack(arrays: Mapping[str, np.ndarray], like: RunState) -> RunState:
         gradients=Ledger(**words["gradients"]),
         reports=tuple(words["reports"]),
         restarts=words["restarts"],
+        added_windows=words["added_windows"],
         notes=tuple(words["notes"]),
         seconds=seconds,
         seconds_learning=seconds_learning,

@@ -50,6 +50,7 @@ class RunState:
     drawn: int = 0  # draws, numbered from the start of warm-up
     reports: tuple[dict[str, Any], ...] = ()  # what learning λ saw, one per window
     restarts: int = 0  # of chains that were lost during warm-up
+    added_windows: int = 0  # of warm-up, for chains that were still climbing
     notes: tuple[str, ...] = ()  # what the user should be told
     seconds: float = 0.0  # of the whole run
     seconds_learning: float = 0.0  # of it, spent on λ

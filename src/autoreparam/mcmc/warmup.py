@@ -37,9 +37,14 @@ def plan(warmup: int, draws: int, settings: SamplerSettings = DEFAULTS) -> tuple
     lengths = windows(warmup, settings)
     for number, length in enumerate(lengths):
         last = number >= len(lengths) - LAST_WINDOWS
-        chunks = [step._replace(last_window=last) for step in chunks_of("warmup", length)]
-        steps += [*chunks[:-1], chunks[-1]._replace(window_ends=True)]
+        steps += [step._replace(last_window=last) for step in window_of(length)]
     return (*steps, *chunks_of("sampling", draws))
+
+
+def window_of(draws: int) -> list[Step]:
+    """A window of warm-up."""
+    chunks = chunks_of("warmup", draws)
+    return [*chunks[:-1], chunks[-1]._replace(window_ends=True)]
 
 
 def chunks_of(phase: str, draws: int) -> list[Step]:

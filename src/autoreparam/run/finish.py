@@ -65,6 +65,7 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
         "integrator": INTEGRATORS[int(state.tunings[-1].stages)],
         "target_accept": state.target_accept,
         "restarts": state.restarts,
+        "added_windows": state.added_windows,
         "interrupted": int(session.interrupted),
         "fit_converged": int(NOT_CONVERGED not in notes),
         "sampling_time": state.seconds,

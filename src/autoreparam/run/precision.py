@@ -16,6 +16,7 @@ from autoreparam.mcmc.state import RunState
 from autoreparam.run.session import Session
 
 TINY = 1e-6  # a step so small that energy is kept exactly, but for rounding
+FACTORED = 10  # rows of a matrix whose factors single precision may spoil
 LOOKS = 4  # transitions per chain of that size
 ROUGH = 0.9  # mean acceptance of them below which rounding decides what is accepted
 COARSE = 0.5  # distance of neighboring log densities from which differences are rounded away
@@ -79,6 +80,7 @@ def begin_precisely(begin: Callable[[], Session], precision: str, stack: ExitSta
         noisy = True
     else:
         noisy, paid = rough(session.engine, session.state)
+        noisy |= any(s.side >= FACTORED for s in session.engine.target.program.candidates)
         ledger = session.state.gradients.plus("warmup", paid)
         session.state = replace(session.state, gradients=ledger)
     if noisy and on_cpu():

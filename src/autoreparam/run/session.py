@@ -50,9 +50,9 @@ class Session:
         """The session that a store holds."""
         state = unpack(store.state, blank)
         chunks = list(_read_chunks(store, state))
-        sampled = state.drawn - settings.warmup
+        sampled = sum(chunk.step.draws for chunk in chunks if chunk.step.phase == "sampling")
         settings = replace(settings, draws=max(settings.draws, sampled))
-        state = state.until(settings.draws - max(sampled, 0))
+        state = state.until(settings.draws - sampled)
         return cls(settings, engine, state, store, chunks)
 
     def go(self, bar: Progress) -> None:
