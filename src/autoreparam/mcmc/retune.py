@@ -133,7 +133,7 @@ def _raised(target_accept: float, settings: SamplerSettings) -> float:
 
 
 def _fit(engine: Engine, state: RunState, late: _Late, learns: bool) -> tuple[RunState, np.ndarray]:
-    """The run with metrics and, if it `learns`, λ; and factors by which step sizes should change."""
+    """The run with metrics and, if it `learns`, λ; and factors for the step sizes."""
     settings = engine.settings
     position, score = without_outliers(late.rows("position"), late.rows("score"), settings)
     before = [
