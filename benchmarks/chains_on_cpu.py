@@ -2,8 +2,8 @@
 
     python -m benchmarks.chains_on_cpu [--out FILE]
 
-Each way runs in a process of its own: 4 threads-or-devices worth of chains, NUTS, non-centered, the
-compiled chunk called for 200 draws after compiling. `width` is the number of chains per call.
+Each variant runs in its own process: four chains over threads or devices, NUTS, non-centered, 200
+draws by the compiled chunk after compiling. `width` is the number of chains per call.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ for i in range(1, 9):
 print(json.dumps(time.perf_counter() - began))
 """
 CASES = {"eight_schools": 0.3, "german_credit": 0.06}
-WAYS = {"threads, 1 chain a call": "1", "threads, 2 chains a call": "2",
+WAYS = {"threads, 1 chain per call": "1", "threads, 2 chains per call": "2",
         "one call of 4 chains": "4", "host devices": "devices"}  # fmt: skip
 
 

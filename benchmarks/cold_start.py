@@ -2,9 +2,9 @@
 
     python -m benchmarks.cold_start [--repeats 3] [--out FILE]
 
-4 chains, 500 + 1000, NUTS, non-centered; every run in a process of its own, alternating. `ratio` is
-to NumPyro's default, which on one CPU device runs chains one after another; its vectorized method
-stands beside it.
+4 chains, 500 + 1000, NUTS, non-centered; every run in its own process, alternating. `ratio` is
+relative to NumPyro's default, which on one CPU device runs chains one after another; its vectorized
+method is shown beside it.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from autoreparam.program.target import Target
 
 
 def many_sites(y=None, sites=50, size=40):
-    """2,000 latent elements in 50 sites, each with a location and scale of its own."""
+    """2,000 latent elements in 50 sites, each with its own location and scale."""
     for i in range(sites):
         mu = numpyro.sample(f"mu_{i}", dist.Normal(0.0, 1.0))
         log_tau = numpyro.sample(f"log_tau_{i}", dist.Normal(0.0, 1.0))
@@ -72,7 +72,7 @@ def measure(name: str, model, y: np.ndarray) -> dict:
     z, target = info.param_info.z, jax.device_put(target)
     np.testing.assert_allclose(-potential(z)[0], density(position, target, lam)[0], rtol=1e-4)
 
-    # Alternating, so that a noisy machine is equally unkind to both.
+    # Alternating, so that a noisy machine slows both equally.
     repeats, rounds = (5, 20) if y.size > 10_000 else (100, 20)
     pairs = [
         (

@@ -4,8 +4,8 @@
                                     [--seeds 5] [--out FILE] [--time-limit SECONDS]
 
 4 chains, 500 + 1000. ESS is the minimum over all scalar latents of the smaller of bulk and tail;
-ESS of the means stands beside it. Kernel "auto" is what `ar.sample` does by itself. Each run is
-written as it finishes, and a run that the file holds already is not made again; the table shows
+ESS of the means is shown beside it. Kernel "auto" is the default of `ar.sample`. Each run is
+written as it finishes, and a run that is already in the file is not repeated; the table shows
 medians over seeds.
 """
 
@@ -56,7 +56,7 @@ METHODS = ("auto", "centered", "noncentered", "vip")
 
 
 def run(name: str, method: str, kernel: str, seed: int) -> dict:
-    """One run of one model, and what it gave for what it cost."""
+    """One run of one model: what it delivered and what it cost."""
     problem = ar.zoo.load(MODELS[name][0], **MODELS[name][1])
     began = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:

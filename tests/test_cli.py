@@ -119,7 +119,7 @@ def test_resume_extends_a_run_and_speaks_json(folder, sampled):
 def test_resume_refuses_other_data(folder, sampled, monkeypatch):
     (folder / "other.json").write_text(json.dumps(DATA | {"y": [9.0, 9.0, 9.0]}))
     words = ("resume", "kept", "model.py:groups", "--data", "other.json")
-    assert "belongs to other data" in refused(folder, monkeypatch, *words)
+    assert "belongs to different data" in refused(folder, monkeypatch, *words)
 
 
 def test_inspect_shows_the_table_of_sites(folder):
@@ -137,7 +137,7 @@ def test_inspect_shows_the_table_of_sites(folder):
         (("no_such_package:groups",), "could not be imported"),
         (("model.py:groups",), "needs 'sigma'; the data hold none"),
         (("model.py:groups", "--data", "no.json"), "no.json: there is no such file"),
-        (("model.py:groups", "--data", "model.py"), "ends in '.json', '.npz', '.csv'"),
+        (("model.py:groups", "--data", "model.py"), "ending in '.json', '.npz', '.csv'"),
         (("zoo:nothing",), "The zoo has no model named 'nothing'"),
         (("model.py:groups", "--set", "sigma"), "expected NAME=VALUE"),
     ],
@@ -174,7 +174,7 @@ def test_report_writes_a_page_and_the_code_for_numpyro(folder, sampled):
 
 
 def test_report_of_a_checkpoint_is_refused_with_the_way_out(folder, sampled, monkeypatch):
-    assert "is read by `resume`" in refused(folder, monkeypatch, "report", "kept")
+    assert "use `resume`" in refused(folder, monkeypatch, "report", "kept")
     assert "no such run" in refused(folder, monkeypatch, "report", "nothing.nc")
 
 

@@ -380,7 +380,7 @@ def test_the_page_shows_every_claim_beside_its_evidence(tmp_path, monkeypatch):
     for claim in claims:
         assert claim.claim in markdown
     assert "5.7 ± 0.1" in markdown
-    assert "after the mean over chains: 11.4 ± 0.2" in markdown
+    assert "and then the minimum: 11.4 ± 0.2" in markdown
     assert "too few to resonate: Eight schools 0.90 (0.90)." in markdown
     assert "Eight schools 0.3 ± " in markdown
     for name in re.findall(r'src="([^"]+)"', html):

@@ -156,8 +156,8 @@ def renamed(y):
 @pytest.mark.parametrize(
     ("model", "data", "message"),
     [
-        (groups, Y + 1, "belongs to other data"),
-        (renamed, Y, "belongs to another model: it differs in"),
+        (groups, Y + 1, "belongs to different data"),
+        (renamed, Y, "belongs to a different model: they differ in"),
         (broken, Y, "log density .* at the stored position"),
     ],
 )

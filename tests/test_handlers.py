@@ -73,7 +73,7 @@ def test_initial_values_follow_the_reparameterization():
 def test_initial_values_of_some_sites_leave_the_others_free():
     model = ar.reparameterize(two_level, LAM)
     assert model.initial_values({"tau": jnp.array(2.0)}) == {"tau": jnp.array(2.0)}
-    with pytest.raises(ModelError, match="initial value of 'theta' needs one of 'mu' too"):
+    with pytest.raises(ModelError, match="initial value for 'theta' needs one for 'mu' too"):
         model.initial_values({"theta": VALUES["theta"]})
     with pytest.raises(ModelError, match=r"'y' is no latent site.*'mu', 'tau', 'theta'"):
         model.initial_values({"y": 0.0})

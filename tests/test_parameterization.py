@@ -240,10 +240,10 @@ def test_a_reference_scale_that_is_not_positive_is_refused(program, s0):
 def test_another_models_parameterization_is_refused_with_both_lists(lam):
     other = ar.inspect(other_model)
     with pytest.raises(
-        ParameterizationError, match=r"site 'theta'.*is no site.*'b'.*another model"
+        ParameterizationError, match=r"site 'theta'.*is not a site.*'b'.*another model"
     ):
         lam.check(other)
-    with pytest.raises(ParameterizationError, match="no site of this model"):
+    with pytest.raises(ParameterizationError, match="not a site of this model"):
         ar.Parameterization.from_json(lam.to_json(), other)
 
 
@@ -258,7 +258,7 @@ def test_a_missing_or_extra_site_is_refused(program, lam):
     with pytest.raises(ParameterizationError, match="no λ for 'x'; it covers 'theta'"):
         part.check(program)
     with pytest.raises(
-        ParameterizationError, match=r"site 'x'.*not reparameterized.*not asked for"
+        ParameterizationError, match=r"site 'x'.*not reparameterized.*not requested"
     ):
         lam.check(ar.inspect(model, sites=["theta"]))
 
@@ -355,7 +355,7 @@ def test_large_arrays_are_saved_in_an_npz_beside(tmp_path):
     assert (tmp_path / "p.json").stat().st_size < 1000
     assert ar.Parameterization.load(tmp_path / "p.json") == lam
     (tmp_path / "p.npz").unlink()
-    with pytest.raises(ParameterizationError, match=r"site 'big'.*npz file beside the JSON: move"):
+    with pytest.raises(ParameterizationError, match=r"site 'big'.*npz file beside the JSON: keep"):
         ar.Parameterization.load(tmp_path / "p.json")
 
 
@@ -403,7 +403,7 @@ def document(**entry):
         (document(lam=[0.1, float("nan")]), "site 'x': expected λ between 0"),
         (document(lam=[0.1, 1.5]), "site 'x': expected λ between 0.*found 1.5 in 1 of 2"),
         (document(lam_scale=[0.1]), r"site 'x': expected values of shape \(2,\)"),
-        (document(lam={"npz": "x/lam"}), "site 'x': array 'x/lam' is not there"),
+        (document(lam={"npz": "x/lam"}), "site 'x': array 'x/lam' is missing"),
         (document(reference=-1.0), "site 'x': expected a positive reference scale"),
         (document(reference=[1, 2, 3]), "site 'x': expected a positive reference scale"),
     ],

@@ -116,7 +116,7 @@ def test_it_says_what_the_tree_says(runs, page):
 def test_the_verdict_is_one_sentence_and_warnings_come_with_remedies(runs):
     content = gather(runs["auto"], {})
     assert not content.good
-    assert content.verdict.startswith("Look before you use these draws")
+    assert content.verdict.startswith("Check these draws before you use them")
     assert content.verdict.count(". ") == 0
     assert any("Use more draws" in sentence for sentence in content.warnings)
 

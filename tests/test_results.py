@@ -473,7 +473,7 @@ def _leave(s):
     ("spoil", "attrs", "sentence"),
     [
         (_diverge, {}, "3 of 1600 transitions diverged.*Raise target_accept"),
-        (_part, {}, "R-hat is .* for mu .*the chains do not agree.*longer warmup"),
+        (_part, {}, "R-hat is .* for mu .*the chains disagree.*longer warmup"),
         (_slow, {}, "effective sample size is .* for tau .*Use more draws"),
         (_drift, {}, "E-BFMI is 0.0.*longer warmup"),
         (_saturate, {}, r"25.0% of the transitions stopped at the greatest tree depth \(10\)"),

@@ -197,8 +197,8 @@ def test_init_values_are_where_chains_start():
         ({"init": [1.0]}, "init: expected a dict"),
         ({"init": {"mu": "one"}}, "init: site 'mu' expects numbers"),
         ({"init": {"mu": np.nan}}, "init: site 'mu' of chain 0 is not finite"),
-        ({"draws": 10, "thin": 11}, r"thin: expected at most draws \(10\)"),
-        ({"init": {"nu": 1.0}}, "init: 'nu' is no latent site"),
+        ({"draws": 10, "thin": 11}, r"thin: expected at most the number of draws \(10\)"),
+        ({"init": {"nu": 1.0}}, "init: 'nu' is not a latent site"),
         ({"init": {"theta": np.ones(3)}}, r"init: site 'theta' expects shape \(4,\)"),
     ],
 )

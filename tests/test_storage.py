@@ -230,8 +230,8 @@ def test_a_second_run_on_the_same_store_is_stopped(tmp_path):
     [
         (errno.ENOSPC, "disk is full.*free some space"),
         (errno.EDQUOT, "quota is reached"),
-        (errno.EROFS, "may not be written.*permissions"),
-        (errno.EACCES, "may not be written.*permissions"),
+        (errno.EROFS, "cannot be written.*permissions"),
+        (errno.EACCES, "cannot be written.*permissions"),
         (errno.EIO, "Check the disk"),
     ],
 )

@@ -1,8 +1,8 @@
-"""Every refusal of the library: which site, what was expected, what was found, what to do."""
+"""The library's errors. A message says which site, what was expected and found, what to do."""
 
 
 class AutoreparamError(ValueError):
-    """A refusal in words; every error the library raises on purpose is one of these."""
+    """The base of every error that the library raises on purpose."""
 
 
 class ModelError(AutoreparamError):
@@ -10,15 +10,15 @@ class ModelError(AutoreparamError):
 
 
 class ParameterizationError(AutoreparamError):
-    """A parameterization does not fit: an unknown site, a wrong shape, a value out of range."""
+    """A parameterization does not fit the model: unknown site, wrong shape, value out of range."""
 
 
 class DataError(AutoreparamError):
-    """A data set is missing, damaged or of the wrong form."""
+    """A data set is missing, damaged or in the wrong format."""
 
 
 class CheckpointError(AutoreparamError):
-    """A stored run cannot be continued: it is damaged, or belongs to another model or data."""
+    """A stored run cannot be continued: it is damaged, or belongs to a different model or data."""
 
 
 class SamplingError(AutoreparamError):
@@ -26,7 +26,7 @@ class SamplingError(AutoreparamError):
 
 
 class SamplingWarning(UserWarning):
-    """A run ended, but its draws should not be trusted as they are; it says what to do."""
+    """A run finished, but its draws should not be trusted yet; the message says what to do."""
 
 
 def known(names) -> str:

@@ -1,4 +1,4 @@
-"""Bridges to other tools: values for and from BlackJAX, its verdict taken up, code for NumPyro."""
+"""Bridges to other tools: values to and from BlackJAX, an answer to its verdict, NumPyro code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def model_values(
 ) -> dict[str, Any]:
     """Every latent and deterministic in the model's own space, from draws of `ar.log_joint`.
 
-    `working` has an array per latent, of one position or of many along leading axes.
+    `working` has one array per latent, for one position or for many along leading axes.
 
     >>> values = ar.interop.model_values(model, args, kwargs, state.position, lam)
     """
@@ -52,11 +52,11 @@ def on_verdict(
     working: Mapping[str, Any],
     parameterization: Parameterization | None = None,
 ) -> Parameterization | None:
-    """λ learned from the draws of a BlackJAX warm-up whose verdict asks for one, else None.
+    """λ learned from the draws of a BlackJAX warm-up if its verdict asks for one, else None.
 
-    `verdict` is that of `metric="auto"`, its flags, or None; `working` its positions, an array per
-    latent with draws along leading axes, in the coordinates of `parameterization` (centered unless
-    given). It costs a gradient a draw.
+    `verdict` is that of `metric="auto"`, or its flags, or None; `working` holds the positions, one
+    array per latent with draws along leading axes, in the coordinates of `parameterization` (by
+    default centered). It costs one gradient per draw.
 
     >>> lam = ar.interop.on_verdict(verdict, model, args, kwargs, info.state.position)
     """
@@ -83,7 +83,7 @@ def on_verdict(
 
 
 def _leading(target: Target, working: Mapping[str, Any]) -> tuple[int, ...]:
-    """The axes in front of each latent's own, the same for all."""
+    """The axes in front of each latent's own, which must be the same for all."""
     leads = set()
     for site in target.program.latents:
         if site.name not in working:

@@ -1,4 +1,4 @@
-"""The paper's vocabulary (Gorinova, Moore and Hoffman 2019): its program transformations by name.
+"""The paper's vocabulary (Gorinova, Moore and Hoffman 2019): its program transformations, by name.
 
 λ here has the paper's reference scale `s0 = 1`. The condition numbers are those of its two-level
 Gaussian model, `theta ~ N(0, 1)`, `mu ~ N(theta, sigma_mu)`, N times `y ~ N(mu, sigma)`, with
@@ -63,15 +63,15 @@ def condition_number_cp(q: Any, sigma_mu: Any) -> Any:
 def condition_number_ncp(q: Any, sigma_mu: Any) -> Any:
     """κ of the non-centered posterior covariance under the best diagonal preconditioner.
 
-    Here r² = v q² / ((1 + q) (1 + q v)). The paper's appendix has a factor sigma_mu² too many in
-    the product under its root, and is right for sigma_mu = 1 alone.
+    Here r² = v q² / ((1 + q) (1 + q v)). The paper's appendix has an extra factor sigma_mu² in the
+    product under its root, so it is right only for sigma_mu = 1.
     """
     v = np.square(sigma_mu)
     return _condition_number(v * np.square(q) / ((1 + q) * (1 + q * v)))
 
 
 def condition_crossing(sigma_mu: Any) -> Any:
-    """q at which both are equal, `q + 1 = v (1 + v) q²`: above it the centered model is better."""
+    """The q where both are equal, `q + 1 = v (1 + v) q²`; above it the centered model is better."""
     a = np.square(sigma_mu) * (1 + np.square(sigma_mu))
     return (1 + np.sqrt(1 + 4 * a)) / (2 * a)
 

@@ -65,9 +65,9 @@ def sample(
 ) -> xarray.DataTree:
     """Draws from the posterior of a NumPyro model, as a DataTree in the ArviZ schema.
 
-    `parameterization` is "auto" (learned during warm-up from draws and scores), "vip" (by the ELBO,
-    before it), "centered", "noncentered", "interleaved" or a Parameterization; every one gives the
-    same posterior, at a different cost.
+    `parameterization` is "auto" (learned during warm-up from draws and scores), "vip" (learned
+    beforehand, by the ELBO), "centered", "noncentered", "interleaved" or a Parameterization. All
+    give the same posterior, at different cost.
 
     >>> problem = ar.zoo.load("eight_schools")
     >>> tree = ar.sample(problem.model, problem.args, problem.kwargs)
@@ -121,17 +121,17 @@ def resume(
     posterior_predictive: bool = False,
     progress: bool = True,
 ) -> xarray.DataTree:
-    """Finishes a run that was broken off, or extends a finished one to `draws` draws.
+    """Finishes an interrupted run, or extends a finished one to `draws` draws.
 
-    What was broken off ends with the draws that an uninterrupted run would have given. An extended
-    run keeps its draws and its tuning, which a longer run would have chosen with more draws in
-    mind. The model and its data must be the ones of the checkpoint.
+    An interrupted run ends with exactly the draws that an uninterrupted one would have given. An
+    extended run keeps its draws and its tuning, although a longer run would have been tuned for
+    more draws. The model and its data must be those of the checkpoint.
     """
     store = Store.open(checkpoint)
     if not store.chunks:
         raise SamplingError(
-            f"the run in {checkpoint} broke off before anything was stored. Delete the folder and "
-            "start it again with ar.sample."
+            f"the run in {checkpoint} was interrupted before anything was stored. Delete the "
+            "folder and start again with ar.sample."
         )
     settings = Settings.from_dict(store.settings)
     if draws is not None:
@@ -166,7 +166,7 @@ def learn(
 
     `objective="elbo"` maximizes the mean-field ELBO over (μ, σ, λ), the paper's VIP; options, such
     as `steps`, `samples` and `learning_rates`, go to the fit. `objective="score"` learns from the
-    draws of an earlier run, `draws=tree`, at the price of one gradient a draw.
+    draws of an earlier run, `draws=tree`, at a cost of one gradient per draw.
     """
     target = Target(inspect(model, args, kwargs))
     if objective == "elbo":
@@ -198,7 +198,7 @@ def _rows_of(tree: xarray.DataTree, program: Program) -> dict[str, np.ndarray]:
 def compilation_cache(folder: str | os.PathLike) -> None:
     """Keeps compiled programs in a folder, so that the next session need not compile them again.
 
-    This sets JAX's own persistent cache for the whole process; nothing else here does.
+    This sets JAX's own persistent cache for the whole process.
     """
     os.makedirs(folder, exist_ok=True)
     jax.config.update("jax_compilation_cache_dir", os.fspath(folder))
@@ -206,15 +206,16 @@ def compilation_cache(folder: str | os.PathLike) -> None:
 
 
 def _refuse_other_density(engine: Engine, stored: RunState) -> None:
-    """The stored point must have the density it was stored with."""
+    """Raises unless the stored point has the density it was stored with."""
     state, lam, target = stored.chains, stored.lams[-1], engine.target
-    # A function of its own is traced anew: it sees the model as it is now.
+    # A new function is traced again, so it sees the model as it is now.
     densities = jax.jit(jax.vmap(lambda position: target.logdensity(position, lam)))
     for chain, found in enumerate(np.asarray(densities(state.position))):
         before = state.logdensity[chain]
         if not np.isclose(found, before, rtol=1e-4, atol=1e-3):
             raise CheckpointError(
                 f"the model gives log density {found:.6g} at the stored position of chain {chain}, "
-                f"the run had {before:.6g}: it is another model, or depends on something besides "
+                f"but the run had {before:.6g}: it is a different model, or depends on something "
+                "besides "
                 "its arguments"
             )

@@ -1,4 +1,4 @@
-"""The command line: words to calls of the front door, no logic."""
+"""The command line: turns words into calls of the public API; no logic of its own."""
 
 from autoreparam.cli import look, run
 from autoreparam.cli.app import app

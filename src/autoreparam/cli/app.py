@@ -1,4 +1,4 @@
-"""The program, the options that its commands share, and how it says what went wrong."""
+"""The command-line program, the options its commands share, and how it reports errors."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", help="NAME=VALUE for an argument; may be repeated.")
 ]
 IgnoreExtra = Annotated[
-    bool, typer.Option("--ignore-extra", help="Leave out data that the model does not take.")
+    bool, typer.Option("--ignore-extra", help="Ignore data that the model does not take.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Draws = Annotated[int, typer.Option(min=1, help="Draws per chain.")]
 Warmup = Annotated[int, typer.Option(min=0, help="Warm-up draws per chain.")]
 Chains = Annotated[int, typer.Option(min=1, help="Number of chains.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 Kernel = Annotated[str, typer.Option(help="auto, nuts or hmc.")]
 Double = Annotated[bool, typer.Option("--x64", help="Compute in double precision.")]
 
 
 def command(run: Callable, on: typer.Typer = app, **options: Any) -> Callable:
-    """Makes a function a command whose refusals are sentences and an exit code of 1."""
+    """Turns a function into a command whose errors are one sentence and exit code 1."""
 
     @wraps(run)
     def guarded(*args: Any, **kwargs: Any) -> None:
@@ -72,7 +72,7 @@ def _show_warning(message: Any, category: Any, *place: Any, **more: Any) -> None
 def find(
     model: str, data: list[Path] | None, settings: list[str] | None, ignore: bool, x64: bool = False
 ) -> Call:
-    """The model of a command with its data; what the user should know goes to standard error."""
+    """The model of a command with its data; notes for the user go to standard error."""
     if x64:
         import jax
 
@@ -84,13 +84,13 @@ def find(
 
 
 def say(content: Any) -> None:
-    """Prints JSON; what JSON has no number for becomes null."""
+    """Prints JSON; numbers that JSON cannot express become null."""
     typer.echo(json.dumps(plain(content), indent=1, ensure_ascii=False))
 
 
 @app.callback(invoke_without_command=True)
 def main(
-    version: bool = typer.Option(False, "--version", help="Print the version and leave."),
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
 ) -> None:
     """Sample Bayesian models in the parameterization that fits the data."""
     if version:

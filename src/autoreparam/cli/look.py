@@ -1,4 +1,4 @@
-"""Commands that look: `demo`, `inspect`, `report`, `data`, `reproduce`."""
+"""Commands that show things: `demo`, `inspect`, `report`, `data`, `reproduce`."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def inspect(
 
 @command
 def report(
-    run: Annotated[Path, typer.Argument(help="A run that `sample` has written: .nc or .zarr")],
+    run: Annotated[Path, typer.Argument(help="A run written by `sample`: .nc or .zarr")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
     beside: Annotated[
         list[str] | None,
         typer.Option("--with", help="NAME=RUN, another run to compare with; may be repeated."),
     ] = None,
-    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     code: Annotated[
         bool, typer.Option("--numpyro", help="Print λ as NumPyro code instead.")
     ] = False,
@@ -91,7 +91,7 @@ def report(
 
 
 def list_data(as_json: Json = False) -> None:
-    """Every data file, and where it lies on this machine; nothing is downloaded."""
+    """Lists every data file and where it is on this machine; downloads nothing."""
     found = listing()
     if as_json:
         say([vars(file) for file in found])
@@ -110,7 +110,7 @@ def fetch_data(
     names: Annotated[list[str] | None, typer.Argument(help="Names from `data list`.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every file.")] = False,
 ) -> None:
-    """Downloads data files that are not here yet, and prints their paths."""
+    """Downloads data files that are missing, and prints the paths of all."""
     wanted = list(FILES) if everything else names or []
     if not wanted:
         raise DataError("name the files to fetch (see `data list`), or pass --all")
@@ -124,9 +124,15 @@ command(fetch_data, data_app, name="fetch")
 
 @command
 def reproduce(
-    quick: Annotated[bool, typer.Option("--quick", help="Minutes: small budgets.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small budgets: minutes on two cores.")
+    ] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="The paper's own budgets, for a GPU.")
+        bool,
+        typer.Option(
+            "--full",
+            help="The paper's own budgets: a quarter of an hour on a GPU, hours on two cores.",
+        ),
     ] = False,
     model: Annotated[
         list[str] | None, typer.Option(help="A model of the paper; may be repeated.")
@@ -134,7 +140,7 @@ def reproduce(
     method: Annotated[
         list[str] | None, typer.Option(help="A method of the paper; may be repeated.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the results.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path(
         "reproduction"
     ),
     time_limit: Annotated[
@@ -142,7 +148,7 @@ def reproduce(
     ] = None,
     no_page: Annotated[bool, typer.Option("--no-page", help="Run, write no page.")] = False,
 ) -> None:
-    """The experiments of the paper: tables and figures."""
+    """Repeats the paper's experiments: tables, figures, verdicts on its claims."""
     if quick and full:
         raise typer.BadParameter("choose one of --quick and --full")
     from autoreparam.experiments.reproduce import reproduce as run

@@ -22,7 +22,7 @@ from autoreparam.errors import AutoreparamError, ModelError, known
 
 @dataclass(frozen=True)
 class Call:
-    """A model, what it is called with, and where it was found."""
+    """A model, its arguments, and where it was found."""
 
     model: Callable
     kwargs: dict[str, Any]
@@ -33,7 +33,7 @@ class Call:
 def find_call(
     spec: str, data: Sequence[Path], settings: Sequence[str], ignore_extra: bool = False
 ) -> Call:
-    """The model that `spec` names, with the data of the files and `name=value` settings."""
+    """The model that `spec` names, with data from files and from `name=value` settings."""
     given = parse_settings(settings)
     if spec.startswith("zoo:"):
         if data:
@@ -65,7 +65,7 @@ def find_model(spec: str) -> Callable:
         ]
         raise ModelError(f"{place} has no function '{name}'; its functions are {known(there)}")
     if not callable(model):
-        raise ModelError(f"'{name}' in {place} is no function but a {type(model).__name__}")
+        raise ModelError(f"'{name}' in {place} is not a function but a {type(model).__name__}")
     return model
 
 
@@ -93,14 +93,14 @@ def _load_module(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ModelError(
-            f"the module '{name}' could not be imported: {error}. Is it installed? A file is named "
-            "with its ending: path/to/model.py:function"
+            f"the module '{name}' could not be imported: {error}. Is it installed? For a file, "
+            "include the extension: path/to/model.py:function"
         ) from error
 
 
 @contextmanager
 def in_words(call: Call) -> Iterator[None]:
-    """Turns what a model raises on its data into a sentence with the shapes of the data."""
+    """Turns an error that the model raises on its data into a sentence with the data's shapes."""
     try:
         yield
     except (AutoreparamError, KeyboardInterrupt):
@@ -111,7 +111,7 @@ def in_words(call: Call) -> Iterator[None]:
         place = _at_line(error, Path(code.co_filename)) if code else str(error)
         raise ModelError(
             f"the model {call.where} failed on its data: {place}\n"
-            f"It was called with {shapes or 'no data'}. Do the shapes fit each other and the "
+            f"It was called with {shapes or 'no data'}. Do the shapes match each other and the "
             "model's plates?"
         ) from error
 

@@ -36,8 +36,12 @@ RunOut = Annotated[
     Path | None, typer.Option("--out", "-o", help="Where to write the draws: .nc or .zarr")
 ]
 Page = Annotated[Path | None, typer.Option("--report", help="Where to write a report: .html")]
-Likelihood = Annotated[bool, typer.Option("--log-likelihood", help="Keep it, for ArviZ's loo.")]
-Predictive = Annotated[bool, typer.Option("--posterior-predictive", help="Predict the data too.")]
+Likelihood = Annotated[
+    bool, typer.Option("--log-likelihood", help="Keep the log likelihood, for ArviZ's loo.")
+]
+Predictive = Annotated[
+    bool, typer.Option("--posterior-predictive", help="Also draw from the posterior predictive.")
+]
 
 
 @command
@@ -59,11 +63,15 @@ def sample(
     warmup: Warmup = 500,
     chains: Chains = 4,
     seed: Seed = 0,
-    num_steps: Annotated[int | None, typer.Option(min=1, help="Leapfrog steps of HMC.")] = None,
+    num_steps: Annotated[
+        int | None, typer.Option(min=1, help="Number of leapfrog steps (HMC).")
+    ] = None,
     target_accept: Annotated[float, typer.Option(help="Acceptance rate to aim for.")] = 0.8,
-    max_tree_depth: Annotated[int, typer.Option(min=1, help="Greatest tree depth of NUTS.")] = 10,
-    thin: Annotated[int, typer.Option(min=1, help="Keep every so many draws.")] = 1,
-    save_warmup: Annotated[bool, typer.Option("--save-warmup", help="Keep it too.")] = False,
+    max_tree_depth: Annotated[int, typer.Option(min=1, help="Maximum tree depth (NUTS).")] = 10,
+    thin: Annotated[int, typer.Option(min=1, help="Keep every n-th draw.")] = 1,
+    save_warmup: Annotated[
+        bool, typer.Option("--save-warmup", help="Keep the warm-up draws too.")
+    ] = False,
     log_likelihood: Likelihood = False,
     posterior_predictive: Predictive = False,
     checkpoint: Annotated[
@@ -74,7 +82,7 @@ def sample(
     x64: Double = False,
     as_json: Json = False,
 ) -> None:
-    """Draws from the posterior: a summary on the screen, the draws in a file."""
+    """Samples from the posterior: prints a summary and saves the draws to a file."""
     if out is not None:
         check_name(out)
     call = find(model, data, set_, ignore_extra, x64)
@@ -112,7 +120,7 @@ def resume(
     set_: Set = None,
     ignore_extra: IgnoreExtra = False,
     draws: Annotated[
-        int | None, typer.Option(min=1, help="Draws per chain in all, to extend a finished run.")
+        int | None, typer.Option(min=1, help="Total draws per chain, to extend a finished run.")
     ] = None,
     log_likelihood: Likelihood = False,
     posterior_predictive: Predictive = False,
@@ -121,7 +129,7 @@ def resume(
     x64: Double = False,
     as_json: Json = False,
 ) -> None:
-    """Finishes a run that broke off, or extends one: the draws are those of an unbroken run."""
+    """Finishes an interrupted run, or extends a finished one, as if it had never stopped."""
     if out is not None:
         check_name(out)
     call = find(model, data, set_, ignore_extra, x64)
@@ -148,9 +156,9 @@ def learn(
         str, typer.Option(help="elbo (the paper's VIP), or score (from the draws of a run)")
     ] = "elbo",
     draws: Annotated[
-        Path | None, typer.Option(help="A run to learn from with --objective score.")
+        Path | None, typer.Option(help="The run to learn from, with --objective score.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of the ELBO's fit.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of the ELBO fit.")] = None,
     seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Where to write λ: a .json file")
@@ -158,9 +166,9 @@ def learn(
     x64: Double = False,
     as_json: Json = False,
 ) -> None:
-    """Learns a parameterization, to be used with `sample -p lam.json`."""
+    """Learns a parameterization, for use with `sample -p lam.json`."""
     if out is not None and out.suffix != ".json":
-        raise AutoreparamError(f"--out: expected a name that ends in .json; found '{out}'")
+        raise AutoreparamError(f"--out: expected a name ending in .json; found '{out}'")
     call = find(model, data, set_, ignore_extra, x64)
     options = {} if steps is None or objective != "elbo" else {"steps": steps}
     tree = None if draws is None else read_tree(draws)
@@ -199,7 +207,7 @@ def compare(
     x64: Double = False,
     as_json: Json = False,
 ) -> None:
-    """All parameterizations side by side on your model: what each gives for what it costs."""
+    """Runs every parameterization on your model: what each delivers, and what it costs."""
     from autoreparam.experiments.compare import METHODS, best, table
     from autoreparam.experiments.compare import compare as run_all
 
@@ -228,7 +236,7 @@ def compare(
 
 
 def _finish(tree: xarray.DataTree, out: Path | None, page: Path | None, as_json: bool) -> None:
-    """Files first, so that nothing is lost; then the words."""
+    """Saves files first, so that nothing is lost, then prints."""
     if out is not None:
         write_tree(tree, out)
     if page is not None:

@@ -14,20 +14,20 @@ import numpy as np
 
 from autoreparam.errors import DataError, known
 
-# Stan's JSON writes numbers that JSON has not as words.
+# Stan's JSON spells numbers that JSON lacks as words.
 WORDS = {"nan": np.nan, "inf": np.inf, "+inf": np.inf, "-inf": -np.inf, "infinity": np.inf,
          "+infinity": np.inf, "-infinity": -np.inf}  # fmt: skip
 
 
 def read_data(paths: Sequence[Path]) -> tuple[dict[str, Any], set[str]]:
-    """The values in all files by name, and which of them are columns that need not be used."""
+    """All values by name, and the names of csv columns, which the model may ignore."""
     values: dict[str, Any] = {}
     loose: set[str] = set()
     for path in paths:
         found = read_file(path)
         twice = [name for name in found if name in values]
         if twice:
-            raise DataError(f"{path}: {known(twice)} is in an earlier file as well")
+            raise DataError(f"{path}: {known(twice)} is also in an earlier file")
         values |= found
         if path.suffix == ".csv":
             loose |= set(found)
@@ -42,7 +42,7 @@ def read_file(path: Path) -> dict[str, Any]:
         ".csv": _read_csv,
     }
     if path.suffix not in readers:
-        raise DataError(f"{path}: expected a file that ends in {known(readers)}")
+        raise DataError(f"{path}: expected a file ending in {known(readers)}")
     if not path.is_file():
         raise DataError(f"{path}: there is no such file. Check --data.")
     try:
@@ -56,9 +56,9 @@ def read_file(path: Path) -> dict[str, Any]:
 def bind(
     model: Callable, where: str, values: Mapping[str, Any], loose: set[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The values as keyword arguments of the model, and what the user should know about them.
+    """The values as keyword arguments of the model, and notes for the user.
 
-    Those in `loose` are left out where the model has no such argument.
+    Those in `loose` are dropped where the model has no such argument.
     """
     parameters = inspect.signature(model).parameters.values()
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
@@ -69,7 +69,7 @@ def bind(
             kept[name] = _numbers(name, value)
         elif name not in loose:
             raise DataError(
-                f"the data hold '{name}', which is no argument of {where}; its arguments are "
+                f"the data hold '{name}', which is not an argument of {where}; its arguments are "
                 f"{known(named)}. Rename it, or pass --ignore-extra."
             )
     missing = [n for n, p in named.items() if p.default is p.empty and n not in kept]
@@ -83,7 +83,7 @@ def bind(
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
-    """`name=value` pairs; the value is JSON, or a word."""
+    """`name=value` pairs; the value is JSON or a plain word."""
     found = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -100,14 +100,14 @@ def _read_json(path: Path) -> dict[str, Any]:
     content = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(content, dict):
         raise DataError(
-            f"{path}: expected an object with a value per argument, found a "
+            f"{path}: expected an object with one value per argument, found a "
             f"{type(content).__name__}"
         )
     return {name: _arrays(f"{path}: '{name}'", value) for name, value in content.items()}
 
 
 def _arrays(name: str, value: Any) -> Any:
-    """Lists as arrays, of integers or floats; Stan's words for numbers as numbers."""
+    """Lists become arrays of integers or floats; Stan's words for numbers become numbers."""
     if isinstance(value, str) and value.lower() in WORDS:
         return WORDS[value.lower()]
     if isinstance(value, dict):
@@ -138,7 +138,7 @@ def _read_csv(path: Path) -> dict[str, Any]:
     with open(path, newline="", encoding="utf-8-sig") as file:
         rows = list(csv.reader(file))
     if len(rows) < 2:
-        raise DataError(f"{path}: expected a line of names and at least one line of values")
+        raise DataError(f"{path}: expected a header line and at least one line of values")
     names = [name.strip() for name in rows[0]]
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(names):
@@ -165,7 +165,7 @@ def _numbers(name: str, value: Any) -> Any:
 
 
 def plain(content: Any) -> Any:
-    """The content as JSON can have it: lists for arrays, None for what is not finite."""
+    """The content in JSON's terms: lists for arrays, None for numbers that are not finite."""
     if isinstance(content, Mapping):
         return {str(key): plain(value) for key, value in content.items()}
     if isinstance(content, list | tuple):

@@ -1,1 +1,1 @@
-"""The paper's protocol and figures, and the demonstration."""
+"""The paper's protocol and figures, and the demo."""

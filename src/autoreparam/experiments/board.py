@@ -1,4 +1,4 @@
-"""Who runs when: jobs given to groups of chains that move in lock step."""
+"""The schedule: assigns jobs to groups of chains that move in lockstep."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def run_jobs(
     unroll: int = 1,
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Runs all jobs, calls `finished` as they end; false if time ran out before.
+    """Runs all jobs, calling `finished` as each ends; false if time ran out first.
 
-    A job waits until it has a lane: `finished` may provide lanes for others. `leap` must
+    A job waits until it has a lane; `finished` may free lanes for others. `leap` must
     divide every job's number of leapfrog steps.
     """
     board = _Board(list(jobs), lanes_of, leap)
@@ -60,7 +60,7 @@ def run_jobs(
 
 
 class _Board:
-    """Which group runs which job, and how far it is."""
+    """Which group runs which job, and how far it has got."""
 
     def __init__(self, jobs: list[Job], lanes_of: Mapping[tuple[str, str], Lane], leap: int):
         assert all(BLOCKS * leap % (job.slots * job.num_steps) == 0 for job in jobs)
@@ -82,11 +82,11 @@ class _Board:
         self.targets: Any = None
         self.tunings: Any = None
         self.lanes: Any = None
-        self.buffers: dict[int, Array] = {}  # of draws, one a group
+        self.buffers: dict[int, Array] = {}  # of draws, one per group
         self.longest = max((job.draws for job in jobs), default=0)
 
     def _per_draw(self, job: Job) -> int:
-        """Blocks a draw."""
+        """Blocks per draw."""
         return job.slots * job.num_steps // self.leap
 
     def _blocks(self, job: Job) -> int:
@@ -111,7 +111,7 @@ class _Board:
         self.waiting.remove(job)
         self.running[group], self.done[group] = job, 0
         self._room(lane.start)
-        # A draw may come with every block of a call, also of the last one and of warm-up.
+        # Any block of a call may produce a draw, including the last one and those of warm-up.
         if group not in self.buffers:
             rows = (self.longest + 2 * BLOCKS, *lane.start.shape)
             self.buffers[group] = jnp.zeros(rows, lane.start.dtype)
@@ -126,7 +126,7 @@ class _Board:
         self.lanes = begin(lane.target, self.lanes, group, lane.start, *ends)
 
     def _room(self, start: np.ndarray) -> None:
-        """Makes room for all groups once the number of chains is known."""
+        """Allocates buffers for all groups once the number of chains is known."""
         if self.lanes is not None:
             return
         (chains, size), dtype = start.shape, start.dtype
@@ -137,14 +137,14 @@ class _Board:
         self.lanes = Lanes(state, blank, state, number, state, steps, steps, number)
 
     def rows(self) -> Row:
-        """What each block of the next call is to each group."""
+        """What each group does in each block of the next call."""
         blank = np.zeros((BLOCKS, self.groups))
         rows = Row(*(blank.copy() for _ in Row._fields))
         for group, job in enumerate(self.running):
             if job is None:
                 continue
             block = self.done[group] + np.arange(BLOCKS)
-            inside = job.num_steps // self.leap  # blocks a trajectory
+            inside = job.num_steps // self.leap  # blocks per trajectory
             draw = block // self._per_draw(job)
             rows.begins[:, group] = block % inside == 0
             rows.ends[:, group] = block % inside == inside - 1
@@ -158,12 +158,12 @@ class _Board:
         return Row(*(values.astype(kind) for values, kind in zip(rows, kinds)))
 
     def collect(self, positions: Array) -> list[int]:
-        """Stores the draws of a call; the groups whose jobs ended with it."""
+        """Stores the draws of a call; returns the groups whose jobs ended with it."""
         for group, job in enumerate(self.running):
             if job is None:
                 continue
             every = self._per_draw(job)
-            # Warm-up draws go to the room in front, over each other.
+            # Warm-up draws all go to the slot in front and overwrite each other.
             first = max(self.done[group] // every - job.warmup + BLOCKS, 0)
             buffer = self.buffers.pop(group)
             self.buffers[group] = store(buffer, positions, group, first, every=every)
@@ -175,7 +175,7 @@ class _Board:
         ]
 
     def hand_over(self, group: int) -> tuple[Job, Drawn]:
-        """A job that ended and what it gave; the group is idle then."""
+        """A finished job and its result; leaves its group idle."""
         job = self.running[group]
         assert job is not None
         self.running[group] = None
@@ -186,6 +186,6 @@ class _Board:
 
 
 def _filled(some: list[Any]) -> list[Any]:
-    """The list with an entry for everyone: idle groups may have anyone's."""
+    """The list with one entry per group; what an idle group gets does not matter."""
     spare = next(one for one in some if one is not None)
     return [spare if one is None else one for one in some]

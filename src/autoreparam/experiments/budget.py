@@ -1,4 +1,4 @@
-"""What the experiments run: models, methods, and how much of everything."""
+"""What the experiments run: models, methods and budgets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autoreparam.zoo.radon import STATES
 METHODS = ("CP", "NCP", "iHMC", "VIP", "dVIP", "auto")
 
 # Name in the results, name in the zoo, options there. Data whose rows fall into few kinds are
-# grouped: the same posterior at a fraction of the cost of a gradient.
+# grouped: the same posterior, with gradients at a fraction of the cost.
 MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "german_credit": ("german_credit", {}),
     "eight_schools": ("eight_schools", {}),
@@ -25,7 +25,7 @@ RADON = tuple(name for name in MODELS if name.startswith("radon_"))
 
 
 def batches(models: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Models that run together, in one compiled program: the states of radon do."""
+    """Models that run together in one compiled program, such as the radon states."""
     alone: list[tuple[str, ...]] = [(name,) for name in models if name not in RADON]
     together = tuple(name for name in models if name in RADON)
     if not together:
@@ -36,13 +36,13 @@ def batches(models: tuple[str, ...]) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Budget:
-    """How long everything runs; `pilot_*` are the runs that "auto" learns λ from."""
+    """How long everything runs; `pilot_*` are for the runs that "auto" learns λ from."""
 
     name: str
     fit: Mapping[str, Any]
     chains: int
     warmup: int
-    adapt: int  # of the warm-up steps, those that move the step size
+    adapt: int  # the warm-up steps that adapt the step size
     draws: int
     num_steps: tuple[int, ...]
     pilot_warmup: int
@@ -50,9 +50,9 @@ class Budget:
     pilot_rounds: int
     score_draws: int  # draws that λ is learned from
     pilot_steps: int
-    leap: int  # leapfrog steps in a block of the runs that are longer than that; it divides theirs
+    leap: int  # leapfrog steps per block for longer runs, whose number of steps it divides
     seed: int = 0
-    protocol: int = 2  # raised when results are no longer to be compared with those of before
+    protocol: int = 2  # raised when new results can no longer be compared with earlier ones
 
     def stages(self) -> tuple[tuple[int, ...], ...]:
         """Numbers of leapfrog steps that run together: up to `leap`, and above."""
@@ -61,7 +61,7 @@ class Budget:
         return tuple(steps for steps in (short, long) if steps)
 
     def settings(self) -> dict[str, Any]:
-        """All numbers, as JSON has them; results of other settings are not mixed with these."""
+        """All settings, ready for JSON; results from other settings are never mixed with these."""
         plain = asdict(self)
         plain["fit"] = {key: _listed(value) for key, value in self.fit.items()}
         plain["num_steps"] = list(self.num_steps)
@@ -85,7 +85,7 @@ BUDGETS = {
         pilot_steps=8,
         leap=8,
     ),
-    # Minutes on two cores: the same protocol with fewer of everything.
+    # Minutes on two cores: the same protocol on a smaller scale.
     "quick": Budget(
         name="quick",
         fit={"steps": 900, "samples": 64, "learning_rates": (0.05, 0.2), "early_stop": True},
@@ -121,7 +121,7 @@ BUDGETS = {
 
 
 def checked(asked: tuple[str, ...] | None, known_names: Any, what: str) -> tuple[str, ...]:
-    """The names that were asked for, all if none was; an error names what there is."""
+    """The requested names, or all if none was; the error for an unknown name lists them."""
     names = tuple(known_names)
     if not asked:
         return names

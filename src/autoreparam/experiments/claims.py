@@ -56,11 +56,11 @@ def _printed(e: Evidence) -> Claim:
     return Claim(
         "The closed form of κ_NCP.",
         "appendix A",
-        f"as printed it is off by up to a factor {1 + error:.3g}, and for large σ_μ not real; "
+        f"as printed it is off by up to a factor {1 + error:.3g}, and not real for large σ_μ; "
         "without the stray σ_μ² under the root it agrees with the eigenvalues within "
         f"{e.condition_errors['NCP']:.1g}",
         verdict_on(error < 1e-6),
-        "a factor σ_μ² too many in the product under the root; right for σ_μ = 1 alone",
+        "the product under the root has an extra factor σ_μ²; right only for σ_μ = 1",
     )
 
 
@@ -106,7 +106,7 @@ def _german(e: Evidence, *methods: str) -> str:
 def _german_small(e: Evidence) -> Claim:
     return Claim(
         "On German credit both CP and NCP give a small ESS, 1.2 ± 0.2 and 1.3 ± 0.2 "
-        "(held here to: less than half of VIP's).",
+        "(tested here as: less than half of VIP's).",
         "section 6.2",
         _german(e, "CP", "NCP", "VIP"),
         at_least((e.ratios("VIP").get(GERMAN), 2.0)),
@@ -114,7 +114,7 @@ def _german_small(e: Evidence) -> Claim:
 
 
 def _robust(e: Evidence, method: str, limit: float) -> tuple[str, str, str]:
-    """What a method has of the better of CP and NCP, the verdict, and where it fell short."""
+    """A method's share of the better of CP and NCP, the verdict, and where it fell short."""
     ratios = e.ratios(method)
     if not ratios:
         return "-", OPEN, ""
@@ -136,10 +136,10 @@ def _ihmc_robust(e: Evidence) -> Claim:
         "section 6.2",
         found,
         verdict,
-        f"{short}. A draw of iHMC pays for two trajectories of the same number of steps. Where one "
-        "λ alone gives nearly independent draws, which count once at most, half is all that can be "
-        "had; less, where the trajectory under the other λ undoes part of what the first gains by "
-        "being antithetic",
+        f"{short}. Each draw of iHMC pays for two trajectories with the same number of steps. "
+        "Where one λ alone gives nearly independent draws, which count at most once, half is the "
+        "best possible; it is less where the trajectory under the other λ undoes part of what "
+        "the first gains by being antithetic",
     )
 
 
@@ -156,7 +156,7 @@ def _vip_as_good(e: Evidence) -> Claim:
     found, verdict, short = _robust(e, "VIP", GOOD)
     return Claim(
         "VIP-HMC is typically as good as the better of CP and NCP, and sometimes better "
-        "(held here to: within 10% everywhere).",
+        "(tested here as: within 10% everywhere).",
         "section 6.2",
         found,
         verdict,
@@ -173,17 +173,18 @@ def _vip_german(e: Evidence) -> Claim:
         "and significantly better than iHMC.",
         "section 6.2",
         f"{_german(e, 'VIP')}; {ratio or '-'} times the better of CP and NCP, {over or '-'} times "
-        f"iHMC. With the minimum after the mean over chains: {_alone(e, 'VIP')}",
+        f"iHMC. Taking the mean over chains first and then the minimum: {_alone(e, 'VIP')}",
         at_least((vip, PAPERS_GERMAN["VIP"]), (ratio, 3.0), (over, 1.0)),
-        f"of the printed rates this run has {_shares(e)}. They hang on rare events: the slowest "
-        "variable is the intercept, which each full set of indicators could replace, and in its "
-        "long tail a chain may reject for hundreds of draws (the longest stay, below); so they "
-        "fall with the acceptance rate, and with the length of the chains",
+        f"relative to the published rates this run has {_shares(e)}. The rates depend on rare "
+        "events: the slowest variable is the intercept, which any full set of indicators could "
+        "replace, and in its long tail a chain may reject hundreds of proposals in a row (the "
+        "longest stay, below); so the rates fall with the acceptance rate and with the length of "
+        "the chains",
     )
 
 
 def _alone(e: Evidence, method: str) -> str:
-    """ESS of the variable that is slowest on average over chains."""
+    """ESS of the variable that is slowest, averaged over chains."""
     best = e.results[GERMAN].best(method) if GERMAN in e.results else None
     return "-" if best is None else str(Measured(best["slowest_ess"], best["slowest_error"]))
 
@@ -230,9 +231,8 @@ def _lam_ends(e: Evidence) -> Claim:
         "section 6.2, figure 6",
         f"share of λ below 0.1 or above 0.9: {_list(shares)}" if shares else "-",
         verdict_on(len(most) > len(shares) / 2 if shares else None),
-        "a county with n homes has its optimum at n/(n + 1), so that one with few homes lies "
-        "between; with this share the words 'most' hold for "
-        f"{len(most)} of {len(shares)} data sets",
+        "a county with n homes has its optimum at n/(n + 1), so a county with few homes lies in "
+        f"between; by this share, 'most λ' holds for {len(most)} of {len(shares)} data sets",
     )
 
 
@@ -273,8 +273,8 @@ def _lam_elbo(e: Evidence) -> Claim:
         "exact, from linear algebra",
         f"largest difference over counties: {_list(far, '{:.3f}')}" if far else "-",
         verdict_on(max(far.values()) <= 0.02 if far else None),
-        f"held to 0.02; the fit had {_setting(e, 'fit', 'samples')} noisy samples a step and at "
-        f"most {_setting(e, 'fit', 'steps')} steps, and the ELBO is flat near its optimum",
+        f"tested at 0.02; the fit had {_setting(e, 'fit', 'samples')} noisy samples per step and "
+        f"at most {_setting(e, 'fit', 'steps')} steps, and the ELBO is flat near its optimum",
     )
 
 
@@ -285,13 +285,13 @@ def _lam_score(e: Evidence) -> Claim:
         "exact, from linear algebra (this project's 'auto')",
         f"objective above its minimum: {_list(above, '{:.3f}')}" if above else "-",
         verdict_on(max(above.values()) <= 0.05 if above else None),
-        f"held to 0.05; λ was learned from at most {_setting(e, 'score_draws')} draws of "
+        f"tested at 0.05; λ was learned from at most {_setting(e, 'score_draws')} draws of "
         f"{_setting(e, 'chains')} chains",
     )
 
 
 def _setting(e: Evidence, *path: str) -> Any:
-    """A number of the budget, which is the same for every model."""
+    """A setting of the budget, which is the same for every model."""
     found: Any = next((results.settings for results in e.results.values()), {})
     for key in path:
         found = found.get(key, {})

@@ -1,4 +1,4 @@
-"""Every parameterization side by side on one model: runs, a table of what they gave and cost."""
+"""Every parameterization side by side on one model: the runs, and a table of results and costs."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 METHODS = ("centered", "noncentered", "interleaved", "vip", "auto")
 COLUMNS = ("parameterization", "ESS / 1000 gradients", "with all costs", "divergences", "R-hat",
            "seconds")  # fmt: skip
-MEASURED = 300  # scalars, the slowest; ArviZ takes milliseconds for each
+MEASURED = 300  # the slowest scalars; ArviZ takes milliseconds for each
 
 
 @dataclass(frozen=True)
 class Run:
-    """One parameterization: its draws, what they are worth, how long they took."""
+    """One parameterization: its draws, how good they are, how long they took."""
 
     tree: xarray.DataTree
     found: Efficiency
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers by name."""
+        """The measures by name."""
         return {**self.found.to_dict(), "seconds": self.seconds}
 
 
@@ -51,7 +51,7 @@ def compare(
     runs = {}
     for method in methods:
         with console.status(f"sampling, {method} ..."), warnings.catch_warnings():
-            warnings.simplefilter("ignore", SamplingWarning)  # the table says it all
+            warnings.simplefilter("ignore", SamplingWarning)  # the table shows the same
             began = time.perf_counter()
             tree = sample(model, args, dict(kwargs or {}), parameterization=method,
                           progress=False, **settings)  # fmt: skip
@@ -61,7 +61,7 @@ def compare(
 
 
 def best(runs: Mapping[str, Run]) -> str:
-    """The run with the most effective draws for everything it cost."""
+    """The run with the most effective draws per gradient, all costs included."""
     return max(runs, key=lambda name: _or_zero(runs[name].found.ess_per_1000_total))
 
 

@@ -14,19 +14,20 @@ REPORTED = "unequal_groups"
 STORIES = {
     "unequal_groups": (
         "Twenty groups: half with one observation, half with two thousand",
-        "A group with little data wants to be non-centered, one with much data centered. "
-        "No single choice for the whole model can serve both; λ per group can.",
+        "A group with little data is best non-centered, one with plenty of data centered. No "
+        "single choice for the whole model suits both; one λ per group does.",
     ),
     "eight_schools": (
         "Eight schools",
-        "Few data about each school: the funnel that centering leaves is hard to sample, and "
-        "R-hat and divergences show it.",
+        "Little data about each school: centered, the posterior is a funnel that is hard to "
+        "sample, as R-hat and divergences show. For so small a model non-centered is already "
+        "close to the best: learning λ costs little there, but gains nothing.",
     ),
 }
 
 
 def show(draws: int = 1000, seed: int = 0, path: Path = Path("autoreparam-demo.html")) -> None:
-    """Samples both models in each parameterization, prints a table for each, writes a report."""
+    """Samples both models in every parameterization, prints a table for each, writes a report."""
     console = Console(width=max(100, Console().width))
     for name, (title, story) in STORIES.items():
         problem = zoo.load(name)
@@ -42,7 +43,7 @@ def show(draws: int = 1000, seed: int = 0, path: Path = Path("autoreparam-demo.h
             report(runs["auto"].tree, path, alternatives=others, title=title)
     console.print(
         "\nESS is the smallest effective sample size over all variables (bulk and tail); more is "
-        "better. 'With all costs' counts the gradients of warm-up and learning too.\n"
+        "better. 'With all costs' includes the gradients of warm-up and learning.\n"
         "The first run of a model includes compiling it; the others share the compiled program."
     )
     console.print(f"\nThe twenty groups in pictures, λ group by group: open {path}", soft_wrap=True)

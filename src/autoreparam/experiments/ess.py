@@ -3,8 +3,8 @@
 Two estimators, chain by chain as the paper measures: the paper's, that of TensorFlow Probability,
 which sums autocorrelations up to the first negative one and never exceeds the number of draws; and
 ArviZ's ESS of the mean (each chain split in halves, Geyer's initial monotone sequence), which
-exceeds it where draws are antithetic. ArviZ takes milliseconds a series; the paper's runs have
-25 000 series of 10 000 draws a cell, and there are hundreds of cells.
+exceeds it where draws are antithetic. ArviZ takes milliseconds per series; the paper's runs have
+25,000 series of 10,000 draws per cell, and hundreds of cells.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def r_hat(draws: Array) -> Array:
 
 @jax.jit
 def longest_stay(draws: Array) -> Array:
-    """The most draws in a row that some chain spent at one point, from (draw, chain, variable)."""
+    """The longest run of draws that any chain spent at one point, from (draw, chain, variable)."""
     number = jnp.arange(draws.shape[0])[:, None]
     moves = jnp.any(draws[1:] != draws[:-1], axis=-1)
     arrived = jnp.where(jnp.pad(moves, ((1, 0), (0, 0)), constant_values=True), number, 0)
@@ -61,7 +61,7 @@ def _truncated(series: Array) -> Array:
 
 def _geyer(series: Array) -> Array:
     half = series.shape[0] // 2
-    # As ArviZ splits: the middle draw of an odd number is left out.
+    # Split as ArviZ does: with an odd number of draws the middle one is dropped.
     standardized = _standardized(series)
     halves = jnp.stack([standardized[:half], standardized[-half:]])
     means = jnp.mean(halves, axis=1, keepdims=True)
@@ -71,7 +71,7 @@ def _geyer(series: Array) -> Array:
     rho = (1 - (within - covariance) / total).at[0].set(1.0)
     even, odd = rho[0 : half - half % 2 : 2], rho[1::2]
     pairs = even + odd
-    last = (half - 3) // 2  # as ArviZ, the last pair that is looked at
+    last = (half - 3) // 2  # as in ArviZ, the last pair that is considered
     ends = (pairs <= 0) | (jnp.arange(pairs.size) >= last)
     stop = jnp.argmax(ends)
     inside = jnp.arange(pairs.size) < stop
@@ -81,12 +81,12 @@ def _geyer(series: Array) -> Array:
 
 
 def _standardized(series: Array) -> Array:
-    """Squares stay finite in single precision."""
+    """Scaled so that squares stay finite in single precision."""
     return (series - jnp.mean(series)) / jnp.maximum(jnp.std(series), 1e-30)
 
 
 def _moves(series: Array) -> Array:
-    """A chain that never moves has learned nothing (ArviZ calls it perfect)."""
+    """Zero for a chain that never moves (ArviZ would call it perfect)."""
     return jnp.max(series) > jnp.min(series)
 
 

@@ -44,7 +44,7 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """All that the claims are held against."""
+    """Everything that the claims are checked against."""
 
     results: Mapping[str, Results]
     lams: Mapping[str, RadonLam]
@@ -76,7 +76,7 @@ def verdict_on(holds: bool | None) -> str:
 
 
 def at_least(*found: tuple[Measured | None, float]) -> str:
-    """The verdict on numbers that should reach a limit each."""
+    """The verdict on numbers, each of which should reach a limit."""
     known = [(number, limit) for number, limit in found if number is not None]
     if not known or len(known) < len(found):
         return OPEN

@@ -2,9 +2,8 @@
 
 With unit scales, `ũ_c = m_c - (1 - λ_c) h_c`, `h_c = mu + a u_c`, is linear, so the covariance Σ
 and the precision P of the posterior under any λ follow from those of the model as written. The ELBO
-is best at `λ_c = n_c / (n_c + 1)`, n_c homes in county c. The score objective is
-`Σ_i ½ log(Σ_ii P_ii)`, and in it each county's λ meets the others only through the precisions of
-mu and a.
+is highest at `λ_c = n_c / (n_c + 1)`, with n_c homes in county c. The score objective is `Σ_i ½
+log(Σ_ii P_ii)`, in which the counties' λ interact only through the precisions of mu and a.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class RadonPosterior:
 def radon_posterior(
     county: np.ndarray, floor: np.ndarray, uranium: np.ndarray, log_r: np.ndarray | None = None
 ) -> RadonPosterior:
-    """The posterior for these homes by linear algebra; it is as wide whatever `log_r` was."""
+    """The posterior for these homes by linear algebra; its width does not depend on `log_r`."""
     homes = np.bincount(county, minlength=len(uranium)).astype(float)
     size = GLOBALS + len(uranium)
     precision = np.zeros((size, size))

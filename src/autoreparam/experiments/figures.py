@@ -1,4 +1,4 @@
-"""The figures of what was measured: radon by state, ESS and ELBO by model, learned λ."""
+"""The figures of the measurements: radon by state, ESS and ELBO by model, learned λ."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def draw_measured(
 
 
 def _dodge(axes, results: Mapping[str, Results]) -> None:
-    """ESS per 1000 gradients of every model (places on the axis) and method, 95% intervals."""
+    """ESS per 1000 gradients of every model (positions on the axis) and method, 95% intervals."""
     shown = [m for m in METHODS if any(r.best(m) for r in results.values())]
     width = 0.72 / max(len(shown), 1)
     for index, method in enumerate(shown):

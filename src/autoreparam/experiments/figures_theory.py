@@ -1,4 +1,4 @@
-"""The figures that need no data: the funnel, condition numbers, mean-field fits of the funnel."""
+"""The figures without data: the funnel, condition numbers, mean-field fits of the funnel."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def draw_theory(target: Target, fits: list[FunnelFit], folder: Path) -> None:
 
 
 def _grid(wide: float, tall: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Both axes, and the points as rows (z, x); z is drawn upwards, x across."""
+    """Both axes, and the grid points as rows (z, x); z is vertical, x horizontal."""
     across, up = np.linspace(-wide, wide, GRID), np.linspace(-tall, tall, GRID)
     X, Z = np.meshgrid(across, up)
     return across, up, np.stack([Z.ravel(), X.ravel()], axis=1)
@@ -42,14 +42,14 @@ def _grid(wide: float, tall: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 def _paint(axes: Any, across: np.ndarray, up: np.ndarray, log: Any) -> None:
     log = np.asarray(log, float).reshape(GRID, GRID)
     log = np.maximum(log - log.max(), -FLOOR)
-    # Painted as an image: in SVG, contours of that many levels would be megabytes.
+    # Drawn as an image: contours at that many levels would take megabytes of SVG.
     axes.pcolormesh(across, up, log, cmap="viridis", shading="gouraud", rasterized=True)
     axes.spines[["top", "right"]].set_visible(True)
 
 
 def _outline(axes: Any, across: np.ndarray, up: np.ndarray, log: Any) -> None:
     log = np.asarray(log, float).reshape(GRID, GRID)
-    levels = log.max() - 0.5 * np.array([3.0, 2.0, 1.0]) ** 2  # as of one, two, three deviations
+    levels = log.max() - 0.5 * np.array([3.0, 2.0, 1.0]) ** 2  # one, two, three deviations
     axes.contour(across, up, log, levels, colors="white", linewidths=0.9, linestyles="solid")
 
 

@@ -1,4 +1,4 @@
-"""The preparation of every method: variational fits, and λ from scores for "auto"."""
+"""What each method needs before it runs: variational fits, and λ from scores for "auto"."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEEDS: dict[str, tuple[str, ...]] = {"iHMC": ("CP", "NCP")}  # the fits of other
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """λ of a method, and independent Normals that start its chains and give its metric."""
+    """λ of a method, and the independent Normals that start its chains and set its metric."""
 
     lam: dict[str, list]
     loc: list[float]
@@ -34,7 +34,7 @@ class Prepared:
     history: list[float] = field(default_factory=list)  # ELBO at the best rate, or objectives
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
+        """The fit, ready for JSON."""
         return asdict(self)
 
     def parameterization(self, problem: Problem) -> Parameterization:
@@ -49,12 +49,12 @@ def needed(methods: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def pilots(budget: Budget) -> tuple[str, ...]:
-    """The names of the runs that "auto" learns from, one after the other."""
+    """The names of the runs that "auto" learns from, in order."""
     return (PILOT, *(f"{PILOT} {number}" for number in range(2, budget.pilot_rounds + 1)))
 
 
 def prepare(problem: Problem, method: str, known: dict[str, Prepared], budget: Budget) -> Prepared:
-    """The variational fit of a method; of "auto", the one that its pilot run starts from."""
+    """The variational fit of a method; for "auto", the one its pilot run starts from."""
     target, key = problem.target, jax.random.key(budget.seed)
     if method == "VIP":
         start, learn = problem.constant(0.5), True
@@ -81,7 +81,7 @@ def prepare(problem: Problem, method: str, known: dict[str, Prepared], budget: B
 def learn_from_pilot(
     problem: Problem, before: Prepared, drawn: Drawn, paid: int, budget: Budget
 ) -> Prepared:
-    """λ that the score objective finds in the draws of a pilot run, and the metric that fits it."""
+    """λ learned from the draws of a pilot run by the score objective, and the matching metric."""
     target, lam = problem.target, before.parameterization(problem)
     positions = np.asarray(drawn.positions)[..., problem.real].reshape(-1, target.size)
     take = np.linspace(0, len(positions) - 1, min(budget.score_draws, len(positions))).astype(int)
@@ -123,5 +123,5 @@ def _lists(lam: Parameterization) -> dict[str, list]:
 
 
 def _rounded(numbers: Any) -> list[float]:
-    """Six digits: enough to start from, and small files."""
+    """Rounded to six digits: enough to start from, and the files stay small."""
     return [float(f"{number:.6g}") for number in np.asarray(numbers, float)]

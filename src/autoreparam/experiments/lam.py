@@ -1,4 +1,4 @@
-"""λ learned on radon beside the exact optimum of what was optimized."""
+"""λ learned on radon, beside the exact optimum of its objective."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""HMC for many methods and numbers of leapfrog steps at once, in lock step.
+"""HMC for many methods and numbers of leapfrog steps at once, in lockstep.
 
 At the size of these models an accelerator waits for launches, not for arithmetic. So all chains of
-all methods take their leapfrog steps together, a group of chains a method; who starts a trajectory
-and who ends one at each step is known beforehand, and reaches the one compiled program as data,
-like λ, metric and step sizes. A group that ends its run takes the next one.
+all methods take their leapfrog steps together, one group of chains per method. Which group starts
+or ends a trajectory at each step is known in advance and passed to the one compiled program as
+data, like λ, metrics and step sizes. A group that finishes its run takes the next one.
 
 The step size follows the paper's rule, `log s += 0.02 sign(α - 0.75)`, with α the mean acceptance
-probability of the group's chains: then 0.75 is what they accept on average. A chain by itself would
-settle where its *median* is 0.75, in posteriors with sharp corners at a mean of 0.5, and stick. The
-mean of `log s` over the second half of the adaptation is what sampling uses, not its last value.
-Around it each chain has a step size of its own, as far apart as those of chains that adapt alone:
-trajectories of a fixed length resonate, two percent of the step size can halve the ESS, and which
-method had the luck would decide.
+probability of the group's chains: then 0.75 is what they accept on average. A chain adapting alone
+would settle where its *median* acceptance is 0.75, which in posteriors with sharp corners means a
+mean of 0.5, and get stuck. Sampling uses the mean of `log s` over the second half of adaptation,
+not its last value. Around it each chain has its own step size, spread as widely as if chains
+adapted alone: trajectories of a fixed length resonate, a change of two percent in the step size can
+halve the ESS, and otherwise luck would decide between methods.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from autoreparam.mcmc.interleaved import carry_state
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
-BLOCKS = 256  # of leapfrog steps in one call of the compiled program
+BLOCKS = 256  # blocks of leapfrog steps per call of the compiled program
 TARGET_ACCEPT = 0.75
 SIGN_RATE = 0.02  # of the log step sizes per draw, the paper's rule
-SPREAD = 0.1  # of the log step sizes, to both sides
+SPREAD = 0.1  # of the log step sizes, in both directions
 
 
 @dataclass(frozen=True, eq=False)
 class Lane:
-    """What a method runs with: one λ, or two to alternate between, and a diagonal metric each.
+    """What a method runs with: one λ, or two to alternate between, each with a diagonal metric.
 
-    `start` has a row a chain, in the working coordinates of the first λ. Targets that run together
-    differ in their data alone. Coordinates whose inverse mass is zero stay where they are.
+    `start` has one row per chain, in the working coordinates of the first λ. Targets that run
+    together differ only in their data. Coordinates with zero inverse mass do not move.
     """
 
     target: Target
@@ -52,7 +52,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a method: `slots` transitions of `num_steps` leapfrog steps a draw."""
+    """One run of a method: each draw is `slots` transitions of `num_steps` leapfrog steps."""
 
     problem: str
     method: str
@@ -65,7 +65,7 @@ class Job:
 
     @property
     def lane(self) -> tuple[str, str]:
-        """The name of what it runs with."""
+        """The name of the lane it runs with."""
         return self.problem, self.method
 
     @property
@@ -75,7 +75,7 @@ class Job:
 
 
 class Drawn(NamedTuple):
-    """What a job gave: positions under its first λ, acceptance by chain, step size by λ."""
+    """The result of a job: positions under its first λ, acceptance by chain, step size by λ."""
 
     positions: Array  # (draw, chain, dim)
     acceptance: np.ndarray
@@ -90,9 +90,9 @@ class Lanes(NamedTuple):
     origin: State  # where the trajectory started
     energy: Any  # there
     previous: State  # the point before λ last changed, in the coordinates it had then
-    log_step: Any  # one a slot, for all chains of the group
-    settled: Any  # its mean so far, which is used once adaptation is over
-    accepted: Any  # acceptance rates of the draws so far, added up
+    log_step: Any  # one per slot, for all chains of the group
+    settled: Any  # its mean so far, used once adaptation is over
+    accepted: Any  # sum of the acceptance rates so far
 
 
 class Tunings(NamedTuple):
@@ -102,12 +102,12 @@ class Tunings(NamedTuple):
     inverse_mass: Any
 
     def at(self, slot: Array) -> Tunings:
-        """Those of one slot a group."""
+        """λ and metric of one slot per group."""
         return jax.vmap(lambda tree, index: jax.tree.map(lambda x: x[index], tree))(self, slot)
 
 
 class Row(NamedTuple):
-    """What a block of leapfrog steps is to each group."""
+    """What each group does in a block of leapfrog steps."""
 
     begins: Any  # a trajectory
     ends: Any
@@ -115,7 +115,7 @@ class Row(NamedTuple):
     keeps: Any  # the draw
     slot: Any
     following: Any  # the slot of the next block
-    weight: Any  # of the present step size in the mean that is settled on
+    weight: Any  # weight of the current step size in the final mean
 
 
 @partial(jax.jit, static_argnames=("together", "leap", "alternating", "unroll"))
@@ -124,7 +124,7 @@ def advance(
 ):
     """Blocks of `leap` leapfrog steps; the first `alternating` groups may change λ in between.
 
-    `together`: the target is stacked, one a group.
+    `together`: the target is stacked, one per group.
     """
     each = 0 if together else None
     noise_key, uniform_key = jax.random.split(key)
@@ -183,7 +183,7 @@ def advance(
             those = (state, previous, back, here.lam, then, row.slot != row.following)
             some, known, stays, lam, new, changes = jax.tree.map(lambda x: x[:alternating], those)
             there = carry(first_target, some, lam, new)
-            # A point that stays has the coordinates that it came with. Single precision could not
+            # A point that stays keeps the coordinates it came with. Single precision could not
             # map it back: near the tip of a funnel `(z - m) / s` is all rounding error.
             there = _choose(stays, known, there)
             kept = _choose(changes[:, None], (there, some), (some, known))
@@ -197,7 +197,7 @@ def advance(
 
 
 def _choose(which: Array, yes: Any, no: Any) -> Any:
-    """`jnp.where` over pytrees whose leaves may have trailing axes more than `which`."""
+    """`jnp.where` over pytrees whose leaves may have more trailing axes than `which`."""
 
     def choose(a: Array, b: Array) -> Array:
         return jnp.where(which.reshape(which.shape + (1,) * (a.ndim - which.ndim)), a, b)
@@ -214,7 +214,7 @@ def begin(
     lam: Parameterization,
     other: Parameterization,
 ) -> Lanes:
-    """The lanes with one group at the start of a run, under `lam`; `other` is the λ of its turn."""
+    """The lanes with one group put at the start of a run under `lam`; `other` is its second λ."""
     score = jax.vmap(jax.value_and_grad(Target.logdensity, argnums=1), (None, 0, None))
     state = State(start, *score(target, start, lam))
     previous = jax.vmap(carry_state, (None, 0, None, None))(target, state, lam, other)
@@ -226,6 +226,6 @@ def begin(
 
 @partial(jax.jit, static_argnames="every", donate_argnums=0)
 def store(buffer: Array, positions: Array, group, first, *, every: int) -> Array:
-    """A group's buffer with its draws of this call, one in `every` blocks, put in place."""
+    """A group's buffer with this call's draws written in, one per `every` blocks."""
     mine = jax.lax.dynamic_index_in_dim(positions, group, axis=1, keepdims=False)
     return jax.lax.dynamic_update_slice(buffer, mine[every - 1 :: every], (first, 0, 0))

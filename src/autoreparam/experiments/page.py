@@ -33,15 +33,15 @@ TITLE = "Automatic Reparameterisation of Probabilistic Programs, reproduced"
 FIGURES = {
     "figure1_funnel": "Figure 1. Neal's funnel, centered and non-centered (log density).",
     "figure2_condition_numbers": "Figure 2. Condition number of the two-level Gaussian model's "
-    "posterior under the best diagonal preconditioner, against the strength of the data; dots "
-    "mark where both are equal.",
+    "posterior under the best diagonal preconditioner, against the strength of the data; dots mark "
+    "where the two are equal.",
     "figure3_funnel_fits": "Figure 3. The funnel for λ = 1 to 0 with its mean-field fit (white: "
     "one, two, three standard deviations), in working coordinates and carried to the original "
     "space.",
     "figure4_radon": "Figure 4. Radon in seven states: ESS per 1000 gradients of sampling at the "
     "best number of leapfrog steps, with 95% intervals over chains.",
     "figure5_ess_and_elbo": "Figure 5. ESS per 1000 gradients (with 95% intervals), and how far "
-    "the optimized ELBO lies below the best of its model.",
+    "the optimized ELBO is below the model's best.",
     "figure6_lambda": "Figure 6. λ found by VIP, sorted within each site; in parentheses the "
     "number of elements.",
     "radon_lambda": "Radon, every county of seven states: λ by the ELBO against its exact optimum, "
@@ -50,10 +50,10 @@ FIGURES = {
 NO_GAPS: Mapping[str, str] = MappingProxyType({})
 MODELS_LEFT_OUT = "These models were left out, because their data could not be loaded:"
 STATES_LEFT_OUT = "These states are not compared, because their data could not be loaded:"
-SHORT = 2  # leapfrog steps: far from a period
+SHORT = 2  # leapfrog steps, far too few to resonate
 CORRECTIONS = (
     "Radon: uranium is matched to counties by fips code, not by row position; homes with an "
-    "unknown floor (code 9) are left out, floors 1 to 3 count as above the ground; homes with a "
+    "unknown floor (code 9) are left out, floors 1 to 3 all count as above ground; homes with a "
     "blank county name keep the county of their fips code. `zoo.load('radon', as_published=True)` "
     "has the data as published.",
     "Electric and Election '88: codes that start at 1 were used as if they started at 0, so that "
@@ -68,7 +68,7 @@ CORRECTIONS = (
 
 
 def write_page(out: Path, gaps: Mapping[str, str] = NO_GAPS) -> list[Claim]:
-    """Writes figures, Markdown and HTML from the results in a folder; the claims as judged.
+    """Writes figures, Markdown and HTML from the results in a folder; returns the judged claims.
 
     `gaps` are models that were left out because their data could not be loaded, with the reason.
     """
@@ -105,8 +105,8 @@ def _blocks(
     blocks = [
         f"# {TITLE}",
         "The experiments of [Gorinova, Moore and Hoffman (2019)]"
-        "(https://arxiv.org/abs/1906.03028), run again with `autoreparam`. "
-        f"{confirmed} of {len(claims)} claims below are confirmed. "
+        f"(https://arxiv.org/abs/1906.03028), repeated with `autoreparam`. {confirmed} of the "
+        f"{len(claims)} claims below are confirmed. "
         "Everything on this page is rendered from the files in `results/`.",
         *_settings(results),
         *_left_out(MODELS_LEFT_OUT, gaps),
@@ -147,8 +147,8 @@ def _settings(results: Mapping[str, Results]) -> list[str]:
         f"{', '.join(map(str, fit['learning_rates']))}; {s['chains']} chains, {s['warmup']} "
         f"warm-up steps ({s['adapt']} of them adapt the step size, by the mean acceptance "
         f"probability of all chains), {s['draws']} draws; "
-        f"leapfrog steps {', '.join(map(str, s['num_steps']))}, the best of which is reported. "
-        f"Run on {', '.join(machines)}; {seconds / 60:.1f} minutes in all, compilation "
+        f"leapfrog steps {', '.join(map(str, s['num_steps']))}, of which the best is reported. Run "
+        f"on {', '.join(machines)}; {seconds / 60:.1f} minutes in all, compilation "
         "included. To repeat it:",
         f"```console\nautoreparam reproduce --{s['name']} --out DIR\n```",
     ]
@@ -188,36 +188,35 @@ def _tables(results: Mapping[str, Results]) -> list[str]:
             )  # fmt: skip
     return [
         "ESS per 1000 gradients of sampling: the mean over chains of the smallest ESS over "
-        "variables, ± its standard error; in brackets the number of leapfrog steps. ESS is "
-        "estimated as in the paper, from autocorrelations up to the first negative one: at "
-        "most the number of draws. So n leapfrog steps give at most 1000/n (iHMC, which takes "
-        "two trajectories a draw, half of it); numbers of steps whose bound is below what "
-        "another number has are not run. `auto` is this project's own: λ learned from the "
-        "scores of a pilot run.",
+        "variables, ± its standard error; in brackets, the number of leapfrog steps. ESS is "
+        "estimated as in the paper, from autocorrelations up to the first negative one, so it "
+        "never exceeds the number of draws. With n leapfrog steps it is therefore at most 1000/n "
+        "(half that for iHMC, which takes two trajectories per draw); numbers of steps whose "
+        "bound is below a result already found are not run. `auto` is this project's own method: "
+        "λ learned from the scores of a pilot run.",
         Table(["model", *shown], sampling).to_markdown(),
         *_unfinished(results),
         *_resonance(results),
         "The same by ArviZ's estimator of the ESS of means, in which antithetic draws count "
         "for more than independent ones.",
         Table(["model", *shown], arviz).to_markdown(),
-        "The same ESS per 1000 gradients in total, with warm-up and learning paid for. The "
-        "paper's variational fits draw many samples a step at five learning rates, which this "
-        "ledger counts one by one.",
+        "The same ESS per 1000 gradients in total, including warm-up and learning. The paper's "
+        "variational fits draw many samples per step at five learning rates; each of them counts "
+        "here.",
         Table(["model", *shown], total).to_markdown(),
-        "How those runs went; a step size for each λ, around which those of the chains are "
-        f"spread, up to {SPREAD:.0%} to both sides, so that not all resonate or none. The "
-        "longest stay is the most draws in a row that a chain spent at one point. The last "
-        "columns "
-        "take the other reading of the paper's measure: for each variable the mean of its ESS "
-        "over chains, and the smallest of these means. The first reading, that of the authors' "
-        "code, is lower where the estimates of single chains are noisy, since it takes the "
-        "minimum of noise too.",
+        "How those runs went. There is one step size per λ; the chains' own step sizes are spread "
+        f"around it by up to {SPREAD:.0%} in both directions, so that they do not all resonate, "
+        "or none of them. The longest stay is the largest number of draws in a row that a chain "
+        "spent at one point. The last columns take the other reading of the paper's measure: the "
+        "mean ESS of each variable over chains, and the smallest of these means. The first "
+        "reading, that of the authors' code, is lower where single-chain estimates are noisy, "
+        "since the minimum picks up the noise too.",
         Table(detail_columns, detail).to_markdown(),
     ]
 
 
 def _unfinished(results: Mapping[str, Results]) -> list[str]:
-    """Which numbers of steps could still be the best of a method, had they been run."""
+    """The numbers of steps that were not run, but could have been a method's best."""
     missing = [
         f"{title_of(model)}, {method}: {', '.join(map(str, left))}"
         for model, found in results.items()
@@ -227,13 +226,13 @@ def _unfinished(results: Mapping[str, Results]) -> list[str]:
     if not missing:
         return []
     return [
-        "The run was stopped before its end. These numbers of leapfrog steps were not run, and "
-        f"could give more than is shown: {'; '.join(missing)}."
+        "The run was stopped early. These numbers of leapfrog steps were not run, and could do "
+        f"better than what is shown: {'; '.join(missing)}."
     ]
 
 
 def _resonance(results: Mapping[str, Results]) -> list[str]:
-    """Where "auto" is behind, and how it does with trajectories too short to come round again."""
+    """Where "auto" is behind, and how it does with trajectories too short to resonate."""
     shares = {
         model: (_share(found, None), short)
         for model, found in results.items()
@@ -244,16 +243,16 @@ def _resonance(results: Mapping[str, Results]) -> list[str]:
         return []
     found = ", ".join(f"{title_of(m)} {of_all:.2f} ({s:.2f})" for m, (of_all, s) in behind.items())
     return [
-        "A fixed number of steps of a fixed size resonates: a direction whose period it fills "
-        "comes back to where it was. With powers of two the best length is often missed, and "
-        "the rounder the posterior, the more directions are hit together. Where `auto` is "
-        "behind the better of CP and NCP, its share, and in parentheses that of all three at "
-        f"{SHORT} leapfrog steps, too few to resonate: {found}."
+        "A fixed number of fixed-size steps resonates: a direction whose period it completes "
+        "returns to where it started. Powers of two often miss the best length, and the rounder "
+        "the posterior, the more directions resonate together. Where `auto` is behind the better "
+        "of CP and NCP, this is its share of it, and in parentheses the share when all three "
+        f"take {SHORT} leapfrog steps, too few to resonate: {found}."
     ]
 
 
 def _share(found: Results, num_steps: int | None) -> float | None:
-    """ESS of "auto" over the better of CP and NCP, at a number of steps or the best of each."""
+    """ESS of "auto" over the better of CP and NCP, at a number of steps or each at its best."""
     rows = [found.cells.get(method, {}) for method in ("auto", "CP", "NCP")]
     if num_steps is not None:
         rows = [{num_steps: row[num_steps]} for row in rows if num_steps in row]

@@ -1,4 +1,4 @@
-"""One model of the experiments: its target, its data, and what a measurement of it needs."""
+"""One model of the experiments: its target, its data, and what measuring it needs."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 from autoreparam.program.trace import inspect
 
-PAPERS_SCALE = 1.0  # s0: the paper's λ has the units of the model
-# What fills up the radon data of a state: counties without homes, cells that weigh nothing.
+PAPERS_SCALE = 1.0  # s0: the paper's λ depends on the model's units
+# Padding for the radon data of a state: counties without homes, cells of weight zero.
 FILL = {"uranium": 0.0, "county": 0, "floor": 0.0, "n": 1e-20, "log_r": 0.0}
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A target with a name; `left_out` is what grouping its data took from the log density.
+    """A named target; `left_out` is the part of the log density lost by grouping its data.
 
     Problems that run together are sampled in `wide` targets of one shape, in which `real` are the
-    coordinates of `target`. The others are non-centered variables without data, which tell the
-    rest nothing; an inverse mass of zero keeps them still.
+    coordinates of `target`. The others are non-centered variables without data, which do not affect
+    the rest; a zero inverse mass keeps them still.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Problem:
         return Parameterization.constant(self.target.program, lam, s0=PAPERS_SCALE)
 
     def widen(self, rows: np.ndarray) -> np.ndarray:
-        """Rows of the target's coordinates as rows of `wide`, with zeros where there are more."""
+        """Rows of the target's coordinates as rows of `wide`, padded with zeros."""
         wide = np.zeros((*np.shape(rows)[:-1], self.wide.size), self.target.program.dtype)
         wide[..., self.real] = rows
         return wide
@@ -80,14 +80,14 @@ def without_data(names: Iterable[str]) -> dict[str, str]:
 
 
 def load_problems(names: Sequence[str]) -> list[Problem]:
-    """The problems of these names in `MODELS`, ready to run together."""
+    """The problems with these names in `MODELS`, ready to run together."""
     entries = [zoo.load(MODELS[name][0], **MODELS[name][1]) for name in names]
     problems = make_problems(names, entries)
     return [replace(problem, left_out=_left_out(problem)) for problem in problems]
 
 
 def make_problems(names: Sequence[str], entries: Sequence[zoo.Entry]) -> list[Problem]:
-    """Problems of one shape, from models of the zoo that differ in their data alone."""
+    """Problems of one shape, from zoo models that differ only in their data."""
     widest = {
         key: max(len(entry.kwargs[key]) for entry in entries) for key in FILL if len(entries) > 1
     }
@@ -107,7 +107,7 @@ def _padded(key: str, value: np.ndarray, widest: dict[str, int]) -> np.ndarray:
 
 
 def _real(target: Target, wide: Target) -> np.ndarray:
-    """Where the coordinates of a target lie among those of a wider one."""
+    """The positions of a target's coordinates among those of a wider one."""
     parts, first = [], 0
     for site, wider in zip(target.program.latents, wide.program.latents):
         parts.append(first + np.arange(site.size))
@@ -128,7 +128,7 @@ def _left_out(problem: Problem) -> float:
 
 @jax.jit
 def values(target: Target, positions: Array, lam: Parameterization) -> Array:
-    """The model's own values of positions of shape (draw, chain, dim), flat in the last axis."""
+    """The model's own values at positions of shape (draw, chain, dim), flat in the last axis."""
 
     def flat(position: Array) -> Array:
         sites = target.to_sites(position, lam)

@@ -1,8 +1,8 @@
 """The paper's protocol: fits, runs at every number of leapfrog steps, ESS.
 
-Every finished cell (method and number of steps) is stored at once; what is stored is not run again,
-nor is what cannot win: a draw counts at most once, so that n leapfrog steps give at most 1000/n ESS
-per 1000 gradients, and the oracle wants the best.
+Every finished cell (a method and a number of steps) is stored at once and not run again. Cells that
+cannot win are not run at all: a draw counts at most once, so n leapfrog steps give at most 1000/n
+ESS per 1000 gradients, and only the best is reported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from autoreparam.experiments.store import Results, mean_and_error
 
 @dataclass(eq=False)
 class Run:
-    """Models that run together under the protocol; `note` hears of each thing that got done."""
+    """Models that run together under the protocol; `note` is told of everything that gets done."""
 
     problems: dict[str, Problem]
     results: dict[str, Results]
@@ -50,8 +50,8 @@ class Run:
     out_of_time: Callable[[], bool]
 
     def all(self) -> bool:
-        """Does what is not done yet; false if time ran out before."""
-        # The default of JAX on a GPU, half as many bits, would roughen the density.
+        """Does what is not done yet; false if time ran out first."""
+        # JAX's default on a GPU has half as many bits, which would make the density rough.
         with jax.default_matmul_precision("highest"):
             for name in self.problems:
                 self._fit(name)
@@ -105,7 +105,7 @@ class Run:
     def _jobs(
         self, name: str, steps: tuple[int, ...], lanes: dict[tuple[str, str], Lane]
     ) -> list[Job]:
-        """The cells of a model that are missing, pilots first; their lanes where known."""
+        """The missing cells of a model, pilots first, with their lanes where known."""
         b, fits = self.budget, self.results[name].fits
         jobs = [
             Job(name, method, number, slots(method), b.warmup, b.adapt, b.draws)
@@ -147,12 +147,12 @@ class Run:
 
 
 def slots(method: str) -> int:
-    """Trajectories a draw."""
+    """Trajectories per draw."""
     return 2 if method == "iHMC" else 1
 
 
 def wanted(numbers: Sequence[int], method: str, results: Results) -> list[int]:
-    """The numbers of leapfrog steps that are missing and may still be the best."""
+    """The numbers of leapfrog steps not yet run that may still be the best."""
     best = max((cell["ess"] for cell in results.cells.get(method, {}).values()), default=0.0)
     return [
         number for number in numbers
@@ -210,7 +210,7 @@ def run_models(
     note: Callable[[str, str], None] = lambda name, text: None,
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> tuple[dict[str, Results], bool]:
-    """The results of models that run together, as far as time allowed; whether all is done."""
+    """The results of models that run together, as far as time allowed, and whether all is done."""
     results = {name: store.load_or_begin(out, name, budget) for name in names}
     open_ = unfinished(results, methods)
     if not open_:

@@ -1,4 +1,4 @@
-"""`autoreparam reproduce`: the paper's experiments, figures and claims by one command."""
+"""`autoreparam reproduce`: the paper's experiments, figures and claims in one command."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def reproduce(
     page: bool = True,
     console: Console | None = None,
 ) -> list[Claim]:
-    """The paper's claims as judged, after running what `out` does not hold yet.
+    """The paper's claims with verdicts, after running what `out` does not hold yet.
 
     Writes results, figures and a page into `out`. Models whose data cannot be loaded are left out,
     and named with the reason. After `time_limit` seconds it stops between cells; the same call
-    goes on from there. Without `page` it only runs.
+    continues from there. Without `page` it writes results only.
     """
     console = console or Console()
     budget_ = BUDGETS[checked((budget,), BUDGETS, "budget")[0]]
@@ -70,7 +70,7 @@ def reproduce(
             )
             board.rows.update(found)
             if not done:
-                board.note(out, names[0], "out of time; the same command goes on from here")
+                board.note(out, names[0], "out of time; run the same command to continue")
     if not page:
         return []
     from autoreparam.experiments.page import write_page  # it needs matplotlib
@@ -82,7 +82,7 @@ def reproduce(
 
 
 class _Board:
-    """A live table of the best cell so far; plain lines where there is no terminal."""
+    """A live table of the best cells so far, or plain lines without a terminal."""
 
     def __init__(self, console: Console, methods: Sequence[str]):
         self.console, self.methods = console, methods
@@ -103,7 +103,7 @@ class _Board:
             self.console.print(self._table())
 
     def note(self, out: Path, model: str, text: str) -> None:
-        """Says what got done, and brings the model's row up to date."""
+        """Reports what got done, and updates the model's row."""
         self.status = f"{time.monotonic() - self.began:6.1f} s  {model}: {text}"
         found = store.load(out, model)
         if found is not None:

@@ -1,4 +1,4 @@
-"""The results of a run: one JSON file a model, rewritten whenever a cell of it is finished."""
+"""The results of a run: one JSON file per model, rewritten whenever a cell is finished."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FOLDER = "results"
 
 @dataclass(eq=False)
 class Results:
-    """What is known about one model: the fit of each method, and a cell a method and step count."""
+    """What is known about one model: a fit per method, a cell per method and number of steps."""
 
     model: str
     settings: dict[str, Any]
@@ -31,11 +31,11 @@ class Results:
     machine: dict[str, str] = field(default_factory=dict)
 
     def add(self, method: str, num_steps: int, cell: dict[str, Any]) -> None:
-        """Notes a finished cell."""
+        """Adds a finished cell."""
         self.cells.setdefault(method, {})[num_steps] = cell
 
     def best(self, method: str, by: str = "ess") -> dict[str, Any] | None:
-        """The cell of the oracle's number of steps: the most ESS per gradient of sampling.
+        """The cell at the best number of steps: the most ESS per gradient of sampling.
 
         `by="arviz"` takes ArviZ's estimator of ESS.
         """
@@ -54,17 +54,17 @@ class Results:
             "cells": self.cells,
         }
         text = json.dumps(plain, indent=1, default=float)
-        # Each list of numbers on one line, so that a difference can be read.
+        # Each list of numbers on one line, so that diffs are readable.
         return re.sub(r"\[[^][{}\"]*\]", lambda found: "".join(found[0].split()), text)
 
 
 def path_of(out: Path, model: str) -> Path:
-    """Where the results of a model lie."""
+    """The file that holds the results of a model."""
     return out / FOLDER / f"{model}.json"
 
 
 def save(out: Path, results: Results) -> None:
-    """Writes the results of a model, all or nothing."""
+    """Writes the results of a model atomically."""
     path = path_of(out, results.model)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".tmp")
@@ -87,13 +87,13 @@ def load(out: Path, model: str) -> Results | None:
 
 
 def load_or_begin(out: Path, model: str, budget: Budget) -> Results:
-    """The results so far, to go on with; an error if they were made with other settings."""
+    """The results so far, to continue from; an error if they were made with other settings."""
     found = load(out, model)
     if found is None:
         return Results(model, budget.settings())
     if found.settings != budget.settings():
         raise AutoreparamError(
-            f"'{path_of(out, model)}' holds results of the budget '{found.settings['name']}' or of "
+            f"'{path_of(out, model)}' has results of the budget '{found.settings['name']}' or of "
             f"other settings; this run has the budget '{budget.name}'. Choose another folder, or "
             "remove that file."
         )
@@ -107,8 +107,8 @@ def load_all(out: Path) -> dict[str, Results]:
     for model, results in known.items():
         if results.settings.get("protocol") != Budget.protocol:
             raise AutoreparamError(
-                f"'{path_of(out, model)}' holds results of an earlier protocol, which are not to "
-                "be compared with those of this one. Remove that file and run its model again."
+                f"'{path_of(out, model)}' holds results of an earlier protocol, which cannot be "
+                "compared with those of this one. Remove that file and run the model again."
             )
     return known
 

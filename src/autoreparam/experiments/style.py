@@ -1,4 +1,4 @@
-"""How the figures look: one color and one marker a method, PNG and SVG of each."""
+"""How the figures look: one color and one marker per method; each saved as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ mpl.use("Agg", force=False)
 
 import matplotlib.pyplot as plt
 
-# Okabe and Ito's palette, which the color-blind can tell apart.
+# Okabe and Ito's palette, chosen for color-blind readers.
 COLORS = {
     "CP": "#0072B2",
     "NCP": "#D55E00",
@@ -37,7 +37,7 @@ def styled() -> AbstractContextManager:
             "legend.handletextpad": 0.3,
             "legend.columnspacing": 1.2,
             "figure.constrained_layout.use": True,
-            "svg.hashsalt": "autoreparam",  # the same file from the same data
+            "svg.hashsalt": "autoreparam",  # the same data give the same file
         }
     )
 

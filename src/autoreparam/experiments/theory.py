@@ -1,4 +1,4 @@
-"""What the paper derives or draws without data: the funnel, the two-level Gaussian model."""
+"""What the paper derives or plots without data: the funnel, the two-level Gaussian model."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Choose λ: how far to center each element of each site."""
+"""Chooses λ: how far to center each element of each site."""

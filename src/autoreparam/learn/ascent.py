@@ -38,14 +38,14 @@ class Free(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """Whether λ is learned, and for each site whether its scale has a λ of its own."""
+    """Whether λ is learned, and for each site whether its scale has its own λ."""
 
     learn: Any
     untied: dict[str, Any]
 
 
 def read(target: Target, start: Parameterization, mask: Mask, free: Array, pull: Any = 0.0):
-    """λ, μ and σ; free values count in units of the reference scale, and μ gains `pull` with λ."""
+    """λ, μ and σ; free values are in units of the reference scale, and μ moves with λ by `pull`."""
     blank, like = np.zeros(target.size, free.dtype), {name: start[name] for name in start}
     part = ravel_pytree(Free(blank, blank, like, like))[1](free)
     found = {}
@@ -65,7 +65,7 @@ read_compiled = jax.jit(read)
 
 
 def _spread(target: Target, values: Mapping[str, Any], other: float) -> Array:
-    """A flat vector of the candidates' `values`, with `other` for the latents that have none."""
+    """A flat vector of the candidates' `values`, with `other` for the remaining latents."""
     parts = {
         site.name: jnp.broadcast_to(values.get(site.name, other), site.unconstrained_shape)
         for site in target.program.latents
@@ -83,11 +83,11 @@ def _pull(target: Target, start: Parameterization, mask: Mask, free: Array) -> A
 
 
 def estimate(free: Array, target: Target, start, mask: Mask, pull: Array, noise: Array) -> Array:
-    """The ELBO at some draws of the noise; its gradient leaves out the score of `q`."""
+    """The ELBO at given noise draws; its gradient leaves out the score of `q`."""
     lam, loc, scale = read(target, start, mask, free, pull)
     position = loc + scale * noise
     lam_now, loc, scale = jax.lax.stop_gradient((lam, loc, scale))
-    # The same numbers, but they move with λ as the model's own values do.
+    # The same numbers, but they vary with λ as the model's own values do.
     position = jax.vmap(target.translate, (0, None, None))(position, lam, lam_now)[0]
     log_q = -0.5 * jnp.sum(((position - loc) / scale) ** 2, axis=-1) - jnp.sum(jnp.log(scale))
     log_q -= 0.5 * target.size * float(np.log(2 * np.pi))
@@ -103,11 +103,11 @@ def adam(memory: float) -> optax.GradientTransformation:
 def advance(target, start, mask, state, rates, key, *, pairs: int, chunk: int, memory: float):
     """A chunk of steps at every rate: the state, the mean of the iterates, the ELBO of each step.
 
-    Noise is drawn in antithetic pairs, the same at every rate. At rate zero nothing moves, and the
-    chunk is an evaluation.
+    Noise comes in antithetic pairs, the same at every rate. At rate zero nothing moves, so the
+    chunk is a plain evaluation.
     """
-    # The working coordinate has `λ m` in it. Left alone, μ would have to follow every move of λ; so
-    # within the chunk the free location is that of `x - λ m`, with `m` as it is at the start.
+    # The working coordinate contains `λ m`, so μ would have to follow every move of λ. Instead,
+    # within a chunk the free location is that of `x - λ m`, with `m` fixed at its starting value.
     pull = jax.vmap(partial(_pull, target, start, mask))(state[0])
 
     @jax.vmap
@@ -121,7 +121,7 @@ def advance(target, start, mask, state, rates, key, *, pairs: int, chunk: int, m
         elbo, gradient = jax.value_and_grad(estimate)(free, target, start, mask, pull, noise)
         ascent, moments = adam(memory).update(gradient, moments)
         finite = jnp.isfinite(elbo) & jnp.isfinite(gradient).all()
-        # A step that cannot be computed is not taken: other noise may allow the next one.
+        # A step that is not finite is skipped; the next one has different noise and may be fine.
         new = (free + rate * ascent, moments)
         return jax.tree.map(partial(jnp.where, finite), new, state), elbo
 

@@ -67,7 +67,7 @@ def fit_elbo(
 
 @dataclass(frozen=True, eq=False)
 class _Climb:
-    """Where one ascent ended, at every learning rate; `elbos` are from fresh, common noise."""
+    """Where an ascent ended, at every learning rate; `elbos` are from fresh noise common to all."""
 
     read: Callable[[Any], Any]
     free: np.ndarray
@@ -83,13 +83,13 @@ class _Climb:
 
     @property
     def values(self) -> np.ndarray:
-        """Its ELBO, step by step of the evaluation."""
+        """Its ELBO at each step of the evaluation."""
         return self.elbos[:, self.lane]
 
 
 @dataclass(frozen=True, eq=False)
 class _Climber:
-    """Runs ascents that differ in λ alone, all by the same compiled program."""
+    """Runs ascents that differ only in λ, all with the same compiled program."""
 
     target: Target
     key: Array
@@ -111,8 +111,8 @@ class _Climber:
         for decay in s.decay:
             state = (state[0], rest)
             for _ in range(ceil(s.steps / len(s.decay) / s.chunk)):
-                # μ and σ come near first: a λ that moves at once is drawn far off by a `q` that
-                # does not fit yet, and is slow to return.
+                # μ and σ settle first: a λ that moves at once is pulled far off by a `q` that
+                # does not fit yet, and is slow to come back.
                 held = not chunks
                 now = mask._replace(learn=np.asarray(learn and not held))
                 key = jax.random.fold_in(self.key, len(chunks))
@@ -123,7 +123,7 @@ class _Climber:
                     break
         key = jax.random.fold_in(self.key, 2**31)
         elbos = np.asarray(go(mask, (average, rest), 0 * rates, key)[2], float)
-        elbos = np.where(np.isfinite(elbos).all(axis=0), elbos, np.nan)  # or out of the race
+        elbos = np.where(np.isfinite(elbos).all(axis=0), elbos, np.nan)  # or dropped out
         draws = s.chunk * 2 * pairs
         paid = (len(chunks) + 1) * draws * rates.size
         # Far from the target the noise hides any gain; where `q` fits, its variance is below n.
@@ -135,7 +135,7 @@ class _Climber:
 
     def _mask(self, learn: bool, tied: bool) -> Mask:
         sites = self.target.program.candidates
-        # A λ of its own needs something to move with: else it would stay where it started.
+        # A λ of its own needs a gradient: without one it would stay where it started.
         own = {s.name: not tied and bool(s.loc_parents and s.scale_parents) for s in sites}
         return jax.tree.map(np.asarray, Mask(learn, own))
 
@@ -153,7 +153,7 @@ class _Climber:
 
 
 def _gain(chunks: list[np.ndarray]) -> float:
-    """What the last chunk gained at its best learning rate, in units of its Monte Carlo error."""
+    """The gain of the last chunk at its best learning rate, in units of its Monte Carlo error."""
     (before, error_before), (now, error_now) = map(_mean_and_error, chunks[-2:])
     if np.isnan(now).all():
         return 0.0
@@ -163,7 +163,7 @@ def _gain(chunks: list[np.ndarray]) -> float:
 
 
 def _mean_and_error(elbos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and Monte Carlo error of the ELBO at each rate, over the steps with a finite one."""
+    """Mean and Monte Carlo error of the ELBO at each rate, over the steps where it is finite."""
     finite = np.ma.masked_invalid(elbos)
     error = finite.std(axis=0) / len(elbos) ** 0.5
     return finite.mean(axis=0).filled(np.nan), error.filled(np.nan)
@@ -173,14 +173,14 @@ def _mean_and_error(elbos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _best(climbs: dict[str, _Climb], settings: ElboSettings) -> Fit:
-    """The fit of the first climb, unless one of the others is clearly better."""
+    """The fit of the first ascent, unless one of the others is clearly better."""
     first, notes = next(iter(climbs)), []
     finite = {name: climb for name, climb in climbs.items() if np.isfinite(climb.elbos).any()}
     if not finite:
         raise SamplingError(
             "the variational fit found no finite ELBO at any learning rate: the log density is not "
-            "finite near the start of the search. Check that scales stay positive and that the "
-            "data have no gaps, or try smaller learning_rates."
+            "finite near the start of the search. Check that scales stay positive and that no data "
+            "are missing, or try smaller learning_rates."
         )
     chosen = max(finite, key=lambda name: finite[name].values.mean())
     if first not in finite:

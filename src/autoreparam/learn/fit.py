@@ -14,9 +14,9 @@ from autoreparam.program.parameterization import Parameterization
 class Fit:
     """A mean-field fit: Normals `loc`, `scale` over the flat working vector of its λ.
 
-    `history` has the ELBO by chunk of steps (rows) and learning rate (columns), of this fit and of
-    those at the ends it was held against. `converged` is false where the ELBO was still rising or
-    λ fell back to an end; `note` says so in words.
+    `history` has the ELBO by chunk of steps (rows) and learning rate (columns), for this fit and
+    for the fits at both ends that it was compared with. `converged` is false if the ELBO was still
+    rising or λ fell back to an end; `note` says which, in words.
     """
 
     parameterization: Parameterization

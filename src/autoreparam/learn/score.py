@@ -1,17 +1,17 @@
-"""λ from draws and their scores: no likelihood, no new gradient of the model.
+"""λ from draws and their scores, without the likelihood or any new gradient of the model.
 
-Draws and scores are carried to the coordinates of any λ with the priors' locations and scales
-alone. There, with `ũ` a coordinate and `g̃` its score over the draws,
+Draws and scores can be carried to the coordinates of any λ with only the priors' locations and
+scales. There, with `ũ` a coordinate and `g̃` its score over the draws,
 
     J(λ) = Σ_i ½ log(Var ũ_i · Var g̃_i)
 
-For a Gaussian posterior each product is the variance inflation factor of a coordinate: what is
-left to correlations after the best diagonal metric. Gradient descent lowers it.
+For a Gaussian posterior each product is the variance inflation factor of a coordinate: what
+correlations cost after the best diagonal metric. Gradient descent lowers it.
 
-Where only its own data and its prior tell about an element, there is no need to descend. In
-non-centered coordinates its prior's score is `-e`; the rest of its score `g` comes from the data,
-and for Gaussians is the part `λ = Cov(g, g + e) / Var(g)` of it, just the λ that leaves the element
-independent of its location. Few draws are enough for that.
+Where an element is informed only by its own data and its prior, no descent is needed. In
+non-centered coordinates the score of its prior is `-e`; the rest of its score `g` comes from the
+data. For Gaussians that is a share `λ = Cov(g, g + e) / Var(g)` of it, which is just the λ that
+makes the element independent of its location. A few draws are enough.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ScoreFit:
 
     parameterization: Parameterization
     objective: float  # of the parameterization, on held-out draws
-    objectives: dict[str, float]  # of everything that competed; the choice may then be lowered
+    objectives: dict[str, float]  # of every candidate; the chosen λ may be lowered afterwards
     chosen: str
     note: str
     inflation: dict[str, dict[str, float]]  # by "before" (as written) and "after", then by site
@@ -76,14 +76,14 @@ def fit_score(
     steps: int | None = None,
     settings: ScoreSettings = DEFAULTS,
 ) -> ScoreFit:
-    """The best on held-out draws of two estimates, the present λ, centered and non-centered.
+    """The best, on held-out draws, of two estimates, the current λ, centered and non-centered.
 
-    One estimate is by each element's own data; the other is a descent of `steps` from the best
-    that there is without it. Where there are heavy tails, how light they become is fitted with λ,
-    and the fitted λ without that competes too.
+    One estimate uses each element's own data; the other descends `steps` steps from the best of the
+    rest. Where tails are heavy, how much lighter to make them is fitted together with λ, and the
+    fitted λ with tails left alone competes too.
 
-    `positions` and `scores`, of shape (n, dim), are in the coordinates of `lam`; `most` of them,
-    evenly spread, are used.
+    `positions` and `scores`, of shape (n, dim), are in the coordinates of `lam`; at most `most` of
+    them, evenly spread, are used.
     """
     most = most or _affordable(target, settings.learned_from)
     steps = steps or (settings.steps_in_turn if _in_turn(target) else settings.steps)
@@ -93,7 +93,7 @@ def fit_score(
         note = f"too few draws ({len(positions)}) to learn from" if len(lam) else ""
         return ScoreFit(lam, np.nan, {}, "kept", note, {})
     take = np.linspace(0, len(positions) - 1, most).astype(int)
-    # Always the same shape, so that every window shares one compiled program.
+    # Always the same shape, so that all windows share one compiled program.
     weights = np.zeros(most, positions.dtype)
     weights[np.unique(take, return_index=True)[1]] = 1
     positions, scores = positions[take], scores[take]
@@ -136,7 +136,7 @@ def _best(
     rivals: dict[str, Parameterization],
     inflations: dict[str, np.ndarray],
 ) -> str | None:
-    """The rival with the lowest objective, if one is finite; the new ones' inflations are added."""
+    """The candidate with the lowest objective, if any is finite; records inflations of new ones."""
     for name, rival in rivals.items():
         if name not in inflations:
             inflations[name] = inflation(target, *unseen, lam, rival)
@@ -153,7 +153,7 @@ def _affordable(target: Target, most: int) -> int:
 
 
 def _in_turn(target: Target) -> bool:
-    """Whether elements of a site depend on each other, which takes longer to compute."""
+    """Whether elements within a site depend on each other, which takes longer to compute."""
     return any(
         site.loop or site.coupling is not Coupling.NONE for site in target.program.candidates
     )
@@ -168,14 +168,14 @@ def _largest(target: Target, inflations: np.ndarray, sites: Iterable[str]) -> di
 
 
 def _with_tails(lam: Parameterization, tail: float) -> Parameterization:
-    """The same λ with heavy tails as they are, 0, or like a Normal's, 1."""
+    """The same λ with heavy tails left as they are (0) or made like a Normal's (1)."""
     return lam.replace(tail=dict.fromkeys(lam.tail, tail))
 
 
 def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameterization) -> Fit:
-    """λ learned from draws of an earlier run, values under site names with a leading draw axis.
+    """λ learned from an earlier run's draws, given by site name with a leading draw axis.
 
-    Their scores are evaluated here, one gradient a draw.
+    Their scores are computed here, at one gradient per draw.
     """
     place = jax.jit(jax.vmap(Target.from_sites, in_axes=(None, 0, None)))
     positions = place(target, rows, start)
@@ -234,7 +234,7 @@ def _log_variance(x: Array, weights: Array) -> Array:
 
 
 def _informed(target, positions, scores, weights, lam) -> Parameterization:
-    """λ of each element by what its own data tell of it."""
+    """λ of each element, from what its own data say about it."""
     origin = _with_tails(lam.map(np.zeros_like), 1.0)
     position, score, _ = move(target, positions, scores, lam, origin)
     return jax.device_get(_by_data(target, position, score, weights, lam))
@@ -248,7 +248,7 @@ def _by_data(target, position, score, weights, lam) -> Parameterization:
     noise, score = position / target.flatten(unit), score * target.flatten(unit)
     share = (weights / jnp.sum(weights))[:, None]
     noise, score = (x - jnp.sum(share * x, axis=0) for x in (noise, score))
-    # Draws with much larger scores than a prior alone would give count once, not by their square.
+    # Draws with far larger scores than the prior would give count linearly, not by their square.
     share = share / (1 + score**2)
     data = jnp.sum(share * score * (score + noise), axis=0)
     found = jnp.nan_to_num(data / jnp.sum(share * score**2, axis=0)).clip(0, 1)
@@ -257,10 +257,11 @@ def _by_data(target, position, score, weights, lam) -> Parameterization:
 
 
 def _out_of_necks(target, positions, lam, found, settings) -> Parameterization:
-    """λ low enough for elements with scales of their own that have a long lower tail.
+    """λ, lowered for elements whose own scale has a long lower tail.
 
-    With an element's data silent, its width in working coordinates goes with `s^λ`. An objective of
-    variances hardly sees the narrow end of that, but a trajectory must not step over it.
+    Where the data say nothing about an element, its width in working coordinates is proportional to
+    `s^λ`. An objective made of variances hardly sees the narrow end, but trajectories have to pass
+    through it.
     """
     local = [
         site.name for site in target.program.candidates if site.scale_parents and site.size > 1
@@ -271,7 +272,7 @@ def _out_of_necks(target, positions, lam, found, settings) -> Parameterization:
     loc, scale = {}, {}
     for name in local:
         own = log_scales[name].reshape(len(positions), -1)
-        own = own - own.mean(axis=1, keepdims=True)  # what elements have in common is no neck
+        own = own - own.mean(axis=1, keepdims=True)  # what all elements share is not a neck
         low, middle = np.quantile(own, (settings.neck_quantile, 0.5), axis=0)
         most = log(settings.neck) / np.maximum(middle - low, 1e-3).reshape(np.shape(found[name]))
         loc[name] = np.minimum(found[name], most)
@@ -285,14 +286,14 @@ def _log_scales(target, positions, lam) -> dict[str, Array]:
 
 
 def _unlikely(logits: Array) -> Array:
-    """How far the elements of a site are from each other, and all of them from λ = 1/2."""
+    """A penalty on how far a site's elements are from each other, and all of them from λ = 1/2."""
     mean = jnp.mean(logits)
     return jnp.sum((logits - mean) ** 2) + mean**2
 
 
 @partial(jax.jit, static_argnames=("tied", "steps", "settings"))
 def _fit(target, positions, scores, weights, lam, start, tied, steps, settings) -> Parameterization:
-    """Adam on the logits of λ, from those of `start`; draws are in the coordinates of `lam`."""
+    """λ after Adam on its logits, starting at `start`; draws are in the coordinates of `lam`."""
     ridge = settings.ridge / jnp.sum(weights)
     edge, carry = settings.edge, jax.vmap(target.carry, (0, 0, None, None))
 
@@ -313,7 +314,7 @@ def _fit(target, positions, scores, weights, lam, start, tied, steps, settings) 
         moved, carried, _ = carry(positions, scores, lam, bound(logits))
         return jnp.sum(_log_product(moved, carried, weights)) + ridge * penalty
 
-    # The step shrinks to nothing, so that the last iterate can be taken as it is.
+    # The step shrinks to zero, so the last iterate can be used as it is.
     optimizer = optax.adam(optax.cosine_decay_schedule(settings.rate, steps))
 
     def step(_, carried):

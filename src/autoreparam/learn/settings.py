@@ -12,16 +12,16 @@ from autoreparam.errors import AutoreparamError
 class ScoreSettings:
     """Numbers of `score.py`; `python -m benchmarks.ablation` halves and doubles each."""
 
-    steps: int = 8  # of the descent in a window, which goes on where the last one ended
+    steps: int = 8  # of descent per window; each window continues where the last one ended
     steps_in_turn: int = 5  # where elements depend on each other and each step costs more
-    steps_alone: int = 20  # of a fit that no other one follows
+    steps_alone: int = 20  # of a fit that is not followed by another
     rate: float = 0.5  # of Adam's first step, in logits of λ
-    ridge: float = 5.0  # divided by the number of draws: it vanishes as they grow
-    learned_from: int = 256  # draws, spread over the window; more cost time and teach little
-    fewest_learned_from: int = 16  # draws; with fewer λ stays
+    ridge: float = 5.0  # divided by the number of draws, so it vanishes as they grow
+    learned_from: int = 256  # draws, spread over the window; more would take time and add little
+    fewest_learned_from: int = 16  # draws; with fewer, λ is kept
     neck: float = 3.0  # factor by which an element's width may shrink in working coordinates
-    neck_quantile: float = 0.05  # of its scale, where the width is looked at
-    edge: float = 2.2  # of the logits to start from: further out the objective is flat
+    neck_quantile: float = 0.05  # of its scale, at which the width is measured
+    edge: float = 2.2  # bound on the starting logits; further out the objective is flat
 
 
 DEFAULTS = ScoreSettings()
@@ -39,7 +39,7 @@ class ElboSettings:
     decay: tuple[float, ...] = (1.0, 1 / 5, 1 / 20)  # of the rates, by stage: near, then precise
     start_scale: float = 0.1  # σ at the start, in reference scales: small, so densities are finite
     margin: float = 0.02  # λ starts at least this far from 0 and 1, where its gradient vanishes
-    memory: float = 0.99  # Adam's b2: the usual 0.999 remembers the first, steep gradients too long
+    memory: float = 0.99  # Adam's b2: 0.999 remembers steep early gradients too long
     settling: int = 2  # chunks before any stage may end early: in the first λ is held
     stalled: float = 1.0  # a stage ends at a gain of at most so many Monte Carlo errors
     rising: float = 2.0  # a last gain of more errors than this is no noise: the fit ended too early

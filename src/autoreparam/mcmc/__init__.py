@@ -1,1 +1,1 @@
-"""Move chains through the posterior, in any parameterization."""
+"""Moves chains through the posterior, in any parameterization."""

@@ -1,4 +1,4 @@
-"""Many chains, in chunks: one compiled program serves every λ, tuning, phase and data set."""
+"""Many chains, in chunks: one compiled program for every λ, tuning, phase and data set."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ traces: list[str] = []  # one entry each time the chunk is traced; tests count t
 
 
 class Trail(NamedTuple):
-    """What a chunk leaves behind, draw by draw; the last slot's coordinates."""
+    """The draws of a chunk, in the coordinates of the last slot, and their statistics."""
 
     position: Any  # (chain, draw, dim)
     score: Any
@@ -49,8 +49,8 @@ def run_chunk(
 ) -> tuple[State, Adaptation, Trail]:
     """Up to CHUNK draws of each chain, numbered from `start`; `count` says how many.
 
-    A draw's randomness is a function of its chain's key and its number alone, so that cutting a
-    run into other chunks, or resuming it, changes nothing.
+    The randomness of a draw depends only on its chain's key and its number, so cutting a run into
+    different chunks, or resuming it, changes nothing.
     """
     traces.append(kernel.name)
 
@@ -76,7 +76,7 @@ def run_chunk(
 
 @dataclass(frozen=True)
 class Chains:
-    """Chains in groups, each group a vectorized call, the groups side by side in threads."""
+    """Chains in groups: each group is a vectorized call, and groups run in parallel threads."""
 
     kernel: Kernel
     target: Target
@@ -84,7 +84,7 @@ class Chains:
 
     @property
     def groups(self) -> list[slice]:
-        """Which chains go together: on a CPU as many groups as cores, or one chain each."""
+        """Which chains run together: on a CPU as many groups as cores, or one chain per group."""
         chains = len(self.keys)
         if jax.default_backend() != "cpu":
             return [slice(0, chains)]
@@ -92,7 +92,7 @@ class Chains:
         return [slice(i, min(i + width, chains)) for i in range(0, chains, width)]
 
     def blank(self, slots: int = 1) -> Trail:
-        """What a chunk without draws leaves behind."""
+        """The result of a chunk with no draws."""
         dtype, lead = self.target.program.dtype, (len(self.keys), 0)
         vector = np.zeros((*lead, self.target.size), dtype)
         per_slot = np.zeros((*lead, slots), dtype)
@@ -123,7 +123,7 @@ def cores() -> int:
 
 @contextmanager
 def meanwhile(call: Callable[[], Any]) -> Iterator[None]:
-    """Makes a call in a thread beside the block; what goes wrong there is left to show itself."""
+    """Makes a call in a thread beside the block; an error there is ignored, since it will recur."""
     x64 = jnp.result_type(float) == jnp.float64
 
     def in_thread() -> None:
@@ -139,13 +139,13 @@ def meanwhile(call: Callable[[], Any]) -> Iterator[None]:
 
 
 def joined(call: Callable[[slice], Any], groups: list[slice]) -> Any:
-    """The results of a call per group, made in threads, joined along the chain axis."""
+    """The results of one call per group, made in threads, joined along the chain axis."""
     if len(groups) == 1:
         return call(groups[0])
     x64 = jnp.result_type(float) == jnp.float64
 
     def in_thread(group: slice) -> Any:
-        with jax.enable_x64(x64):  # a precision chosen with a context manager is the thread's own
+        with jax.enable_x64(x64):  # a context manager sets it for one thread only
             return call(group)
 
     with ThreadPoolExecutor(min(cores(), len(groups))) as pool:

@@ -1,4 +1,4 @@
-"""A run as a function of its state: chunk after chunk, each a state in and a state out."""
+"""A run as a function of its state: each chunk takes a state and returns the next."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Engine:
         gradients: Ledger,
         notes: Sequence[str] = (),
     ) -> RunState:
-        """The state before the first draw; every slot begins with the same tuning."""
+        """The state before the first draw; every slot starts with the same tuning."""
         spread = np.ones(2 * self.target.size)
         state = RunState(
             chains=chains,
@@ -82,18 +82,18 @@ class Engine:
         return replace(state, slots=tuple(slots))
 
     def fresh(self, state: RunState, active: bool | None = None) -> RunState:
-        """The state with step-size adaptation begun anew from its present step sizes."""
+        """The state with step-size adaptation restarted from its current step sizes."""
         sizes = [np.asarray(tuning.step_size) for tuning in state.tunings]
         sizes += [sizes[-1]] * (slot_count(state.lams) - len(sizes))
         all_chains = np.tile(np.stack(sizes), (len(self.keys), 1))
         if active is None:
-            # In the last windows steps that do not follow the chain show what they are worth.
+            # In the last windows: steps that adapt to the chain would bias the acceptance rate.
             step = state.plan[0] if state.plan else None
             active = step is not None and step.phase == "warmup" and not step.last_window
         return replace(state, adaptation=begin(all_chains, active, state.target_accept))
 
     def compile(self, state: RunState) -> None:
-        """Compiles the chunk by drawing nothing with it."""
+        """Compiles the chunk by running it with zero draws."""
         self._run(state, 0)
 
     def draw(self, state: RunState, draws: int) -> Trail:

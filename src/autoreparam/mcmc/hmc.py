@@ -23,7 +23,7 @@ SINGLE_STEP = 0.05  # by which a trajectory of one step is longer or shorter: 0.
 
 
 class State(NamedTuple):
-    """A point of one chain: working position, log density there, and its gradient."""
+    """The state of one chain: working position, log density there, and its gradient."""
 
     position: Any
     logdensity: Any
@@ -35,9 +35,9 @@ class Tuning(NamedTuple):
 
     step_size: Any  # between one gradient and the next
     inverse_mass: Metric
-    num_steps: Any  # mean number of such steps, or the most where `length` is given; HMC only
+    num_steps: Any  # mean number of steps, or the maximum where `length` is given; HMC only
     length: Any  # mean length of a trajectory, in units of the metric; 0: see `num_steps`
-    jitter: Any  # 0: always the mean; 1: uniform between none and twice as many
+    jitter: Any  # 0: always the mean; 1: uniform from zero to twice the mean
     stages: Any  # of the integrator; HMC only
 
 
@@ -53,7 +53,7 @@ class Info(NamedTuple):
 
 @dataclass(frozen=True)
 class Kernel:
-    """A transition by name: "hmc" or "nuts". Hashable, so that it can select compiled code."""
+    """A transition, "hmc" or "nuts". Hashable, so that it can select compiled code."""
 
     name: str
     max_tree_depth: int = 10
@@ -123,7 +123,7 @@ def jittered(key: Array, tuning: Tuning) -> tuple[Array, Array]:
 
 
 def tuning_like(target: Target, settings: SamplerSettings = DEFAULTS, **changes: Any) -> Tuning:
-    """Neutral tuning of the right shapes, with some entries changed."""
+    """Default tuning of the right shapes, with some entries replaced."""
     dtype = target.program.dtype
     neutral = Tuning(
         step_size=np.asarray(0.1, dtype),

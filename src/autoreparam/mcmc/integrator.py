@@ -1,6 +1,6 @@
-"""Leapfrog, or steps of two stages, whose errors cancel where the posterior is nearly Gaussian.
+"""Leapfrog, or two-stage steps whose errors nearly cancel where the posterior is close to Gaussian.
 
-A step of length `h` in two stages, with one gradient each, is
+A two-stage step of length `h`, with one gradient per stage, is
 
     kick b h,  drift h/2,  kick (1 - 2b) h,  drift h/2,  kick b h
 
@@ -20,13 +20,13 @@ import numpy as np
 from blackjax.mcmc.integrators import IntegratorState
 from jax import Array
 
-LEAPFROG, TWO_STAGES = 1, 2  # gradients a step
+LEAPFROG, TWO_STAGES = 1, 2  # gradients per step
 INTEGRATORS = {LEAPFROG: "leapfrog", TWO_STAGES: "two stages"}
 FIRST_KICK = 0.21178  # b
 
 
 def integrator(stages: Array) -> Callable:
-    """The integrator as BlackJAX takes it; a step moves `stages` times the step size ahead.
+    """The integrator in BlackJAX's form; a step covers `stages` times the step size.
 
     The stages are a loop, so that both schemes share one compiled gradient.
     """

@@ -18,7 +18,7 @@ from autoreparam.program.move import MOST_SITES
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
-SLOTS = 2  # at least so many are compiled in; how many are used is an argument
+SLOTS = 2  # at least this many are compiled in; how many are used is an argument
 
 
 class Slots(NamedTuple):
@@ -34,7 +34,7 @@ class Slots(NamedTuple):
 
 
 def stack_slots(lams: list[Parameterization], tunings: list[Tuning]) -> Slots:
-    """Slots from one or more parameterizations; unused places repeat the last."""
+    """Slots for one or more parameterizations; unused slots repeat the last."""
     fill = slot_count(lams) - len(lams)
     lam = stack(lams + [lams[-1]] * fill)
     tuning = stack(tunings + [tunings[-1]] * fill)
@@ -44,7 +44,7 @@ def stack_slots(lams: list[Parameterization], tunings: list[Tuning]) -> Slots:
 def slot_count(lams: list[Parameterization]) -> int:
     """Length of the slot axis for these parameterizations.
 
-    A chain of many sites has no more slots than it uses: carrying a point would compile slowly.
+    With many sites there are no more slots than needed, since carrying a point compiles slowly.
     """
     return max(SLOTS if len(lams[0]) <= MOST_SITES else 1, len(lams))
 
@@ -65,10 +65,10 @@ def carry_state(
 def draw(
     kernel: Kernel, key: Array, target: Target, state: State, slots: Slots, step_sizes: Array
 ) -> tuple[State, Info]:
-    """One transition per used slot; the state comes and goes in the last slot's coordinates.
+    """One transition per used slot; the state enters and leaves in the last slot's coordinates.
 
     The infos are stacked along a leading slot axis; those of unused slots are zero. A point that no
-    slot moved has the coordinates that it came with: single precision could not always map it back,
+    slot moved keeps the coordinates it came with: single precision could not always map it back,
     since near the tip of a funnel `(z - m) / s` is all rounding error.
     """
     if len(step_sizes) == 1:

@@ -1,10 +1,10 @@
-"""The metric: a diagonal, with directions stretched or shrunk where draws and scores ask for it.
+"""The metric: diagonal, with directions stretched or shrunk where draws and scores call for it.
 
 With `σ` the square roots of the diagonal, `U` orthonormal columns and `Λ` their stretches,
 
     M⁻¹ = diag(σ) (I + U (Λ - I) Uᵀ) diag(σ)
 
-Where the dimension is small `U` can have as many columns, and the metric is dense.
+In small dimensions `U` can be square, and the metric is dense.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from jax import Array
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.program.move import held_out
 
-QUICK = 0.25  # of the draws: one number needs fewer than a matrix
+QUICK = 0.25  # share of the draws: one number needs fewer than a matrix
 
 
 class Metric(NamedTuple):
-    """An inverse mass matrix; arrays of a fixed shape for a dimension."""
+    """An inverse mass matrix; the shapes depend on the dimension only."""
 
     diagonal: Any  # σ²
     directions: Any  # U, (dim, rank), orthonormal or zero columns
@@ -54,13 +54,14 @@ class Metric(NamedTuple):
         return x, s
 
     def build(self) -> metrics.Metric:
-        """The metric as BlackJAX takes it; the directions cost nothing while none is used.
+        """The metric in BlackJAX's form; directions cost nothing while none is used.
 
-        Energies are sums of squares of `root(momentum)`. As differences, which a stretch below 1
-        invites, they could round to below zero, and a trajectory that blew up would be accepted.
+        Energies are sums of squares of `root(momentum)`. Written as differences, as a stretch below
+        1 would suggest, they could round to below zero, and a trajectory that blew up would be
+        accepted.
         """
         sigma, dtype = jnp.sqrt(self.diagonal), self.diagonal.dtype
-        # Here and not below, where it would be done again at every leapfrog step.
+        # Here and not below, where it would be repeated at every leapfrog step.
         half, used = jnp.sqrt(self.stretch), jnp.any(self.stretch != 1)
 
         def turned(vector: Array, stretch: Array) -> Array:
@@ -100,7 +101,7 @@ def most_directions(size: int, settings: SamplerSettings = DEFAULTS) -> int:
 def diagonal_metric(position: np.ndarray, score: np.ndarray) -> np.ndarray:
     """Diagonal of the inverse mass matrix from draws and scores of shape (n, dim).
 
-    It is `sqrt(Var u / Var g)`, exact for a Gaussian whatever the number of draws (the
+    It is `sqrt(Var u / Var g)`, exact for a Gaussian with any number of draws (the
     Fisher-divergence optimum).
     """
     if len(position) < 2:
@@ -124,8 +125,8 @@ def fit_metric(
 
     In coordinates scaled by the best diagonal it is the geometric mean of the draws' covariance
     and the inverse of the scores', the Fisher-divergence optimum, in the span of the strongest
-    directions of both (nutpie's recipe). It competes with the diagonal alone on stretches of draws
-    to which neither was fitted.
+    directions of both (nutpie's recipe). It competes with the plain diagonal on held-out stretches
+    of draws.
     """
     diagonal = Metric.of(diagonal_metric(position, score), settings)
     if diagonal.stretch.size == 0 or len(position) < settings.fewest_draws:
@@ -180,12 +181,12 @@ def _divergence(metric: Metric | None, x: np.ndarray, s: np.ndarray) -> float:
 def spread(
     metric: Metric, position: np.ndarray, score: np.ndarray, settings: SamplerSettings = DEFAULTS
 ) -> np.ndarray:
-    """Scales that are left along the coordinates and the principal directions.
+    """The remaining scales along the coordinates and the principal directions.
 
     Directions come from the first half of the draws and scales from the second, so that chance does
-    not look like correlation; with every other draw it would, since neighbours in a chain are
-    alike. A Gaussian has scores that undo the draws, `x / σ² + s = 0`; what is left of them tells
-    how much slower than on average a direction can be.
+    not look like correlation; alternating draws would not do, since neighbors in a chain are alike.
+    For a Gaussian the scores cancel the draws, `x / σ² + s = 0`; the remainder tells how much
+    slower than average a direction can be.
     """
     x, s = metric.whiten(*_few(position, score, settings))
     size = x.shape[1]
@@ -204,9 +205,9 @@ def spread(
 
 
 def _less_noise(scale: np.ndarray, x: np.ndarray, errors: float) -> np.ndarray:
-    """Scales of the columns of `x` moved towards 1 by what two halves of the rows differ in.
+    """Scales of the columns of `x`, moved toward 1 by how much two halves of the rows differ.
 
-    The worst direction decides, and among many that are equal noise alone makes one the worst.
+    The worst direction decides, and among many equal ones noise alone makes one the worst.
     """
     first, second = (np.log(rows.std(axis=0)) for rows in np.array_split(x, 2))
     size, sign = np.abs(np.log(scale)), np.sign(np.log(scale))
@@ -224,7 +225,7 @@ def fastest(
 def _few(
     position: np.ndarray, score: np.ndarray, settings: SamplerSettings, share: float = 1.0
 ) -> list[np.ndarray]:
-    """Evenly spread draws and their scores in double precision, fewer of them in many dimensions.
+    """Evenly spread draws and their scores in double precision, fewer in high dimensions.
 
     A decomposition costs the square of their number times the dimension.
     """

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Policy:
-    """The kernel that a run begins with, and what it may do on its own."""
+    """The kernel that a run starts with, and what it may change by itself."""
 
     kernel: str  # "hmc" or "nuts"
-    adapts_length: bool  # HMC's trajectories and its integrator follow what draws teach
+    adapts_length: bool  # HMC's trajectories and integrator are learned from draws
     may_change: bool  # from HMC to NUTS, where trajectories would be long
-    careful: bool  # divergences raise the acceptance that is asked for
+    careful: bool  # divergences raise the target acceptance
     num_steps: int | None = None  # of every HMC trajectory, where a user set it
 
     @classmethod

@@ -1,6 +1,6 @@
-"""What the draws of a window teach: λ, metric, step size, integrator and length of trajectories.
+"""What is learned from the draws of a window: λ, metric, step size, integrator, trajectories.
 
-Every function takes the state of a run and gives the next one; nothing is remembered here.
+Every function takes the state of a run and returns the next one; nothing is stored here.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ STILL_CLIMBING = (
 
 
 def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool) -> RunState:
-    """The run with all that the draws of a window teach, ready for the next chunk.
+    """The run retuned from the draws of a window, ready for the next chunk.
 
-    After one of the last windows of warm-up that is the step size alone. The chains are carried to
+    After the last two windows of warm-up, only the step size is retuned. The chains are carried to
     the coordinates of the new λ.
     """
     whole = _joined(window)
@@ -87,7 +87,7 @@ def _adapts_length(engine: Engine, state: RunState) -> bool:
 
 
 def _step_sizes(engine: Engine, state: RunState, late: _Late, last: bool) -> np.ndarray:
-    """A step size per slot."""
+    """One step size per slot."""
     sizes = _middle(state.adaptation.final()[late.sound, : len(state.slots)])
     if last:
         sizes = np.array([tuning.step_size for tuning in state.tunings])
@@ -105,7 +105,7 @@ def _step_sizes(engine: Engine, state: RunState, late: _Late, last: bool) -> np.
     ]
     if last:
         return np.array(found)
-    # Averages lag behind, and chains that adapt take long steps where that is easy.
+    # Averages lag, and adapting chains take their long steps where that is easy.
     return np.sqrt(sizes * np.array(found))
 
 
@@ -115,7 +115,7 @@ def _middle(sizes: np.ndarray) -> np.ndarray:
 
 
 def _diverges(late: _Late, sizes: np.ndarray, settings: SamplerSettings) -> bool:
-    """Whether many draws diverge, among those with steps hardly longer than `sizes`."""
+    """Whether many draws diverge among those with steps not much longer than `sizes`."""
     if late.draws < settings.trusted_draws:
         return False
     short = late["step_size"][..., : len(sizes)] <= settings.similar_steps * sizes
@@ -124,7 +124,7 @@ def _diverges(late: _Late, sizes: np.ndarray, settings: SamplerSettings) -> bool
 
 
 def _raised(target_accept: float, settings: SamplerSettings) -> float:
-    """The acceptance to ask for where draws diverge: half as many rejections, up to a limit."""
+    """The target acceptance where draws diverge: half as many rejections, up to a limit."""
     careful = 1 - (1 - target_accept) / 2
     return max(min(careful, settings.careful_accept), target_accept)
 
@@ -184,7 +184,7 @@ def _learn(
 def _carried(
     engine: Engine, state: RunState, position: Any, score: Any, lam: Parameterization
 ) -> tuple[Any, Any]:
-    """Draws and scores, from the last slot's coordinates to those of `lam`."""
+    """Draws and scores, carried from the last slot's coordinates to those of `lam`."""
     own = state.slots[-1].lam
     if lam is own:
         return position, score
@@ -208,7 +208,7 @@ class _Late:
         return self._parts[name][self.sound, self._first :]
 
     def rows(self, name: str) -> np.ndarray:
-        """All chains in one."""
+        """All chains pooled."""
         found = self[name]
         return found.reshape(-1, found.shape[-1])
 
@@ -216,9 +216,9 @@ class _Late:
 def without_outliers(
     position: np.ndarray, score: np.ndarray, settings: SamplerSettings = DEFAULTS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws but for those with scores far out of proportion, at most three in ten.
+    """Draws without those whose scores are extreme outliers, which are at most three in ten.
 
-    One draw where the posterior is steep would otherwise decide every variance.
+    Otherwise a single draw where the posterior is steep would dominate every variance.
     """
     distance = np.abs(score - np.median(score, axis=0))
     usual = np.median(distance, axis=0)
@@ -234,9 +234,9 @@ def without_outliers(
 
 
 def _choose_stages(engine: Engine, state: RunState) -> RunState:
-    """Two stages where the posterior is nearly Gaussian, as far as the step size can tell.
+    """Two stages if the posterior is nearly Gaussian, judging by the step size.
 
-    Narrow places shorten the steps; there leapfrog is stable for longer ones.
+    Narrow places force short steps, and there leapfrog stays stable for longer ones.
     """
     gaussian = for_gaussian(engine.target.size, state.target_accept)
     enough = engine.settings.nearly_gaussian * gaussian
@@ -245,7 +245,7 @@ def _choose_stages(engine: Engine, state: RunState) -> RunState:
 
 
 def _use_nuts_where_long(engine: Engine, state: RunState) -> RunState:
-    """NUTS where trajectories for the slowest direction would be too long to be fixed."""
+    """NUTS if the slowest direction needs trajectories that are too long for HMC."""
     long = any(
         slot.spread.max() > engine.settings.nuts_beyond * float(slot.tuning.step_size)
         for slot in state.slots
@@ -259,7 +259,7 @@ def _use_nuts_where_long(engine: Engine, state: RunState) -> RunState:
 def _choose_lengths(engine: Engine, state: RunState) -> RunState:
     """Trajectories for the draws to come.
 
-    While the step size settles a trajectory keeps its length, afterwards its number of steps.
+    While the step size settles, trajectories keep their length; afterwards, their number of steps.
     """
     sampling = not state.plan or state.plan[0].phase == "sampling"
     draws = state.draws_left * len(engine.keys) if sampling else 0

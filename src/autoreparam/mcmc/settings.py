@@ -9,7 +9,7 @@ from autoreparam.mcmc.delayed import Again
 
 @dataclass(frozen=True)
 class SamplerSettings:
-    """Numbers of the room `mcmc`; `python -m benchmarks.ablation` halves and doubles each.
+    """The numbers of `mcmc`; `python -m benchmarks.ablation` halves and doubles each.
 
     >>> from dataclasses import replace
     >>> replace(SamplerSettings(), settling=0.5)
@@ -23,31 +23,31 @@ class SamplerSettings:
 
     # -- windows (warmup.py) --
     first_window: int = 10  # draws; each window is twice as long as the one before
-    last_window: int = 50  # draws of each window for the step size alone: its error is then 5%
+    last_window: int = 50  # draws of each window for the step size only, enough for an error of 5%
     most_last: float = 0.1  # share of a short warm-up that one of them may take
     most_added_windows: int = 2  # where chains still climb at the end: at most about twice as long
 
-    # -- what a window teaches (retune.py) --
-    settling: float = 0.3  # share of a window in which chains move to where its tuning leads them
-    outlying: float = 30.0  # median deviations from which a score is out of proportion
-    most_outliers: float = 0.3  # share of draws that may be left out for it
+    # -- what a window is used for (retune.py) --
+    settling: float = 0.3  # share of a window in which chains settle under its new tuning
+    outlying: float = 30.0  # median deviations beyond which a score counts as an outlier
+    most_outliers: float = 0.3  # the largest share of draws that may be left out as outliers
     most_change: float = 10.0  # factor by which a new metric may change the step size
-    trusted_draws: int = 25  # draws of a window whose divergences mean something
-    divergent_share: float = 0.005  # of draws, at which smaller steps are called for
-    careful_accept: float = 0.95  # the highest acceptance that is then asked for
-    similar_steps: float = 1.1  # factor up to which a longer step speaks for a shorter one
+    trusted_draws: int = 25  # draws a window must have before its divergences mean anything
+    divergent_share: float = 0.005  # of draws, above which steps should be smaller
+    careful_accept: float = 0.95  # the highest target acceptance used in that case
+    similar_steps: float = 1.1  # factor within which longer steps say something about shorter ones
 
     # -- step sizes (step_size.py) --
-    near: float = 0.4  # distance of log step sizes within which tries speak for a guess
-    fewest_tries: int = 20  # near a guess; with fewer the guess stays
-    longest_two_stage: float = 1.0  # half a step in two stages; beyond it errors no longer cancel
+    near: float = 0.4  # distance in log step size within which tries count as evidence for a guess
+    fewest_tries: int = 20  # near a guess; with fewer the guess is kept
+    longest_two_stage: float = 1.0  # half of a two-stage step; beyond it errors no longer cancel
 
     # -- the integrator and trajectories (retune.py, trajectory.py) --
     first_length: float = 1.2  # mean length of a trajectory before anything is known: 3/4 of π/2
     first_steps: int = 16  # the most steps it may take in the first 50 draws; then in proportion
-    nuts_beyond: float = 100.0  # steps for the slowest direction; NUTS finds the length of each
-    nearly_gaussian: float = 0.75  # of a Gaussian's leapfrog step, from which two stages are better
-    jitters: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0)  # that a length may have
+    nuts_beyond: float = 100.0  # steps for the slowest direction; beyond that NUTS takes over
+    nearly_gaussian: float = 0.75  # of a Gaussian's leapfrog step; above it two stages are better
+    jitters: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0)  # that compete
     smear: float = 1.25  # factor by which frequencies vary where a posterior is not Gaussian
     shrink: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7)  # so that a whole number of steps fits
     most_leapfrog: int = 1024  # steps of a trajectory, as many as a NUTS tree of depth 10
@@ -55,16 +55,16 @@ class SamplerSettings:
     again: Again = Again(patience=2.0, finer=4.0, longer=2.0)  # noqa: RUF009 - the second try
 
     # -- the metric (metric.py) --
-    most_directions: int = 64  # beside the diagonal
-    most_numbers: int = 400_000  # of all directions; more cost more than most models' gradients
-    metric_ridge: float = 30.0  # draws' worth of the diagonal that covariances are mixed with
-    worth: float = 1.3  # stretches closer to 1 than this factor are left out
+    most_directions: int = 64  # in addition to the diagonal
+    most_numbers: int = 400_000  # in all directions; more cost more than most models' gradients
+    metric_ridge: float = 30.0  # weight of the diagonal mixed into covariances, in draws
+    worth: float = 1.3  # stretches within this factor of 1 are dropped
     fewest_draws: int = 20  # for anything but a diagonal
-    most_draws: int = 2000  # that a decomposition looks at
+    most_draws: int = 2000  # used for a decomposition
     fewer_draws: int = 200  # from 10,000 dimensions on
-    most_uneven: float = 0.6  # share of a score's spread that is not linear, taken seriously
-    noise: float = 2.0  # standard errors by which scales are moved towards 1
-    most_principal: int = 500  # dimensions up to which all principal directions are looked at
+    most_uneven: float = 0.6  # the largest share of a score's spread, not linear, that is believed
+    noise: float = 2.0  # standard errors by which scales are moved toward 1
+    most_principal: int = 500  # dimensions up to which all principal directions are considered
 
 
 DEFAULTS = SamplerSettings()

@@ -16,7 +16,7 @@ from autoreparam.mcmc.hmc import Info
 from autoreparam.mcmc.state import Ledger, RunState
 from autoreparam.mcmc.warmup import Step
 
-WORDS = "words"  # the array that holds everything that is not numbers in arrays, as JSON
+WORDS = "words"  # the array that holds everything except numeric arrays, as JSON
 
 
 def pack(state: RunState) -> dict[str, np.ndarray]:
@@ -49,7 +49,7 @@ def unpack(arrays: Mapping[str, np.ndarray], like: RunState) -> RunState:
     leaves, treedef = jax.tree.flatten(_arrays(like))
     found = [arrays[name] for name in names]
     if any(np.shape(a) != np.shape(b) for a, b in zip(leaves, found)):
-        raise CheckpointError("the stored state has other shapes than this run")
+        raise CheckpointError("the stored state has other shapes than this run's")
     chains, slots, adaptation = jax.tree.unflatten(treedef, found)
     words = json.loads(arrays[WORDS].tobytes())
     seconds, seconds_learning = words["seconds"]

@@ -21,7 +21,7 @@ FIRST_STEP = 1.0  # in the search for a step size
 
 
 class Start(NamedTuple):
-    """Start of one chain; `found` says whether its density and gradient are finite."""
+    """The starting point of a chain; `found` says whether its density and gradient are finite."""
 
     state: State
     step_size: Any

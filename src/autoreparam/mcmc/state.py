@@ -1,4 +1,4 @@
-"""The state of a run: one frozen value, all that the rest of the run depends on."""
+"""The state of a run: one frozen value with everything the rest of the run depends on."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from autoreparam.program.parameterization import Parameterization
 
 
 class Slot(NamedTuple):
-    """One parameterization of a run and how it is sampled; interleaved runs have two."""
+    """One parameterization of a run and its tuning; interleaved runs have two."""
 
     lam: Parameterization
     tuning: Tuning
-    spread: Any  # scales left by the metric, of each direction that was looked at
+    spread: Any  # the scales that the metric leaves, one per direction considered
 
 
 class Ledger(NamedTuple):
-    """Gradients paid, by purpose."""
+    """Gradients spent, by purpose."""
 
     learning: int = 0
     warmup: int = 0
@@ -28,7 +28,7 @@ class Ledger(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The total."""
         return sum(self)
 
     def plus(self, purpose: str, gradients: int) -> Ledger:
@@ -44,7 +44,7 @@ class RunState:
     slots: tuple[Slot, ...]
     adaptation: Adaptation  # of step sizes, with a leading chain axis
     kernel: str  # the one in use
-    target_accept: float  # the acceptance asked for now
+    target_accept: float  # the current target acceptance
     plan: tuple[Step, ...]  # what is left to do
     gradients: Ledger
     drawn: int = 0  # draws, numbered from the start of warm-up
@@ -67,10 +67,10 @@ class RunState:
 
     @property
     def draws_left(self) -> int:
-        """Draws per chain of the sampling phase that are still to be made."""
+        """Draws per chain still to come in the sampling phase."""
         return sum(step.draws for step in self.plan if step.phase == "sampling")
 
     def until(self, draws_left: int) -> RunState:
-        """The same run with so many draws of the sampling phase to be made."""
+        """The same run with this many draws still to come in the sampling phase."""
         warmup = (step for step in self.plan if step.phase == "warmup")
         return replace(self, plan=(*warmup, *chunks_of("sampling", draws_left)))

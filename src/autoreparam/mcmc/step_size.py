@@ -1,4 +1,4 @@
-"""Step sizes adapted to a target acceptance by dual averaging, and the one to settle on."""
+"""Step sizes adapted to a target acceptance by dual averaging, and the final one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from jax import Array
 
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 
-POWERS = (2, 4)  # of the step size, by which errors grow
+POWERS = (2, 4)  # of the step size, with which errors grow
 
 
 class Adaptation(NamedTuple):
-    """One chain's step-size adaptation, an entry per slot."""
+    """One chain's step-size adaptation, with one entry per slot."""
 
-    active: Any  # whether step sizes follow it; else they stay as they are
+    active: Any  # whether step sizes adapt; otherwise they stay as they are
     target: Any
     average: DualAveragingAdaptationState
 
@@ -35,7 +35,7 @@ class Adaptation(NamedTuple):
 def begin(step_sizes: np.ndarray, active: bool, target_accept: float) -> Adaptation:
     """Fresh adaptation that starts at the given step sizes, of any shape.
 
-    In numpy: eager JAX would compile a program for each of these few operations.
+    In numpy: eager JAX would compile a program for each of these operations.
     """
     log_step = np.log(step_sizes)
     average = DualAveragingAdaptationState(
@@ -63,17 +63,17 @@ def settled(
     stages: int = 1,
     settings: SamplerSettings = DEFAULTS,
 ) -> float:
-    """The step size with the target acceptance, from those tried near a guess and what they gave.
+    """The step size with the target acceptance, from those tried near a guess and their acceptance.
 
     A leapfrog trajectory of step size ε is accepted with probability `erfc(k ε²)` for a Gaussian
     of many dimensions; `k` makes the mean over the tries right. In two stages errors grow faster,
-    so the shorter of two answers is taken. Too few tries: the guess.
+    so the shorter of two answers is taken. With too few tries it is the guess.
     """
     near = np.abs(np.log(tried / guess)) < settings.near
     tries, rates = tried[near] / guess, np.nan_to_num(acceptance[near])
     if len(rates) < settings.fewest_tries:
         return guess
-    # A standard error less, since steps that are too long cost more than steps that are too short.
+    # One standard error lower: steps that are too long cost more than ones that are too short.
     mean = np.clip(rates.mean() - rates.std() / np.sqrt(len(rates)), 0.05, 0.999)
     powers = POWERS[:stages]
     size = guess * min(_ratio(tries**power, mean, target) ** (1 / power) for power in powers)
@@ -81,7 +81,7 @@ def settled(
 
 
 def _ratio(errors: np.ndarray, mean: float, target: float) -> float:
-    """The error with the target acceptance, where these errors have this mean acceptance."""
+    """The error that gives the target acceptance, if these errors give this mean acceptance."""
     low, high = -10.0, 5.0
     for _ in range(40):
         log_k = (low + high) / 2
@@ -99,7 +99,7 @@ def for_gaussian(size: int, target: float) -> float:
 
 
 def accepted(target: float, factor: float) -> float:
-    """The acceptance of steps longer by a factor than those with the target acceptance."""
+    """The acceptance of steps longer by a factor than those that give the target acceptance."""
     return erfc(_depth(target) * factor**2)
 
 

@@ -1,8 +1,8 @@
-"""How far an HMC trajectory should go, judged by the Gaussian that the draws resemble.
+"""How long HMC trajectories should be, judged by the Gaussian that the draws resemble.
 
-In whitened coordinates a direction of standard deviation `s` swings with frequency `1/s`; after a
-time `t` its values correlate with those before as `cos(t/s)` and their squares as `cos²(t/s)`. For
-trajectories of random length both are averages over it, and an autoregression with that
+In whitened coordinates a direction with standard deviation `s` oscillates with frequency `1/s`;
+after a time `t` the correlation of its values is `cos(t/s)` and that of their squares `cos²(t/s)`.
+For trajectories of random length both are averaged over the length, and an autoregression with that
 correlation gives the effective draws per transition.
 """
 
@@ -18,13 +18,13 @@ from autoreparam.mcmc.step_size import accepted
 
 NODES = 33  # trajectory lengths over which correlations are averaged
 MEANS = 40  # trajectory lengths that compete, evenly spread in their logarithms
-LONGEST = 3.0  # of them, in scales of the slowest direction: about twice a quarter of a turn
+LONGEST = 3.0  # of them, in scales of the slowest direction: about half a turn
 
 
 class Length(NamedTuple):
-    """The length of trajectories, and the step size that goes with it."""
+    """The trajectory length, and the step size that goes with it."""
 
-    steps: float  # in the mean, one gradient each
+    steps: float  # on average, one gradient each
     jitter: float
     step_size: float
 
@@ -38,10 +38,10 @@ def best_length(
     draws: int = 0,
     settings: SamplerSettings = DEFAULTS,
 ) -> Length:
-    """The length that gives most effective draws per gradient.
+    """The length that gives the most effective draws per gradient.
 
-    With `draws` to be made, what was `paid` already counts among the gradients, and steps may be
-    shorter, so that a whole number of them is as long as it should be.
+    With `draws` still to come, the gradients `paid` so far are counted too, and steps may shrink so
+    that a whole number of them has the right length.
     """
     spread = np.exp(np.unique(np.round(np.log(np.clip(spread, 1e-3, 1e3)), 2)))
     uniform = np.linspace(-1, 1, NODES + 2)[1:-1]

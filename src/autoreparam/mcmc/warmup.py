@@ -7,7 +7,7 @@ from typing import NamedTuple
 from autoreparam.mcmc.chains import CHUNK
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 
-LAST_WINDOWS = 2  # for the step size alone: the second checks the first
+LAST_WINDOWS = 2  # for the step size only: the second checks the first
 
 
 class Step(NamedTuple):
@@ -16,11 +16,11 @@ class Step(NamedTuple):
     phase: str  # "warmup" or "sampling"
     draws: int
     window_ends: bool = False  # retune after it
-    last_window: bool = False  # the step size alone
+    last_window: bool = False  # the step size only
 
 
 def windows(warmup: int, settings: SamplerSettings = DEFAULTS) -> list[int]:
-    """Window lengths that add up to the warm-up; the last two are for the step size alone."""
+    """Window lengths that add up to the warm-up; the last two are for the step size only."""
     last = min(settings.last_window, int(warmup * settings.most_last))
     left, size, lengths = warmup - LAST_WINDOWS * last, settings.first_window, []
     while left > 0:
@@ -48,5 +48,5 @@ def window_of(draws: int) -> list[Step]:
 
 
 def chunks_of(phase: str, draws: int) -> list[Step]:
-    """So many draws of a phase, in calls of the compiled chunk."""
+    """The given number of draws of a phase, as calls of the compiled chunk."""
     return [Step(phase, min(CHUNK, draws - done)) for done in range(0, draws, CHUNK)]

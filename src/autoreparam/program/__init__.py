@@ -1,1 +1,1 @@
-"""Understand a NumPyro model and rewrite it in any parameterization."""
+"""Understands a NumPyro model and rewrites it in any parameterization."""

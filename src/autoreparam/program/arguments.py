@@ -1,4 +1,4 @@
-"""A model's arguments split into data (arrays that may change) and what is fixed by structure."""
+"""A model's arguments, split into data (arrays that may change) and structure (everything else)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 
 
 class Fixed:
-    """A value that is part of the structure, compared by content where it has any."""
+    """A value that is part of the structure, compared by content where possible."""
 
     __slots__ = ("key", "value")
 
     def __init__(self, value: Any):
         if isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-            # Under a trace, operations on a JAX array are staged and have no values to look at.
+            # Under a trace, operations on a JAX array are staged: there are no values to look at.
             value = np.asarray(value)
         self.value = value
         if isinstance(value, np.ndarray):
@@ -57,7 +57,7 @@ def split(
     """Arguments and data of a call: arrays and floats are data unless the model needs their values.
 
     `traceable(arguments, data)` says whether the model can be traced with these data unknown.
-    Integers, strings and flags are always part of the structure: they size plates and choose
+    Integers, strings and flags are always part of the structure: they set plate sizes and choose
     branches.
     """
     leaves, treedef = jax.tree.flatten((tuple(args), dict(kwargs or {})))

@@ -1,4 +1,4 @@
-"""Rows through a compiled program, a block at a time: one compiled shape, whatever their number."""
+"""Runs rows through a compiled program in blocks: one compiled shape for any number of rows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 
 def in_blocks(call: Callable, size: int, *arrays: np.ndarray) -> Any:
-    """What `call(first, *block)` gives for blocks of `size` rows, the first of them row `first`.
+    """The results of `call(first, *block)` for blocks of `size` rows that start at row `first`.
 
-    The last block is filled up with zeros, and what becomes of these is left out.
+    The last block is padded with zeros, and the results for the padding are dropped.
     """
     count = len(arrays[0])
     padded = []

@@ -67,7 +67,7 @@ class Centering:
 
 
 def _as_array(name: str, value: Any):
-    """The value as an array that cannot change: JAX's stay JAX's, the rest is copied."""
+    """The value as an immutable array: JAX arrays stay as they are, the rest is copied."""
     if isinstance(value, jax.Array):
         return value
     try:

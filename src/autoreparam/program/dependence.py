@@ -1,6 +1,6 @@
 """Which inputs each output of a traced function depends on.
 
-NumPyro has such a walk too; it takes every output of a `scan` to depend on every input.
+NumPyro has something similar, but it assumes that every output of a `scan` depends on every input.
 """
 
 from collections.abc import Sequence
@@ -42,13 +42,13 @@ def _outputs(equation: Any, inputs: list[Names]) -> list[Names]:
 
 def _scan(equation: Any, inputs: list[Names]) -> list[Names]:
     body = equation.params["jaxpr"].jaxpr
-    # The body sees one step of what is stacked, and all of what is not.
+    # The body sees one step of the stacked inputs and all of the others.
     stacked = _stacked(equation.invars, body.invars)
     carried = len(body.outvars) - _stacked(equation.outvars, body.outvars)
     fixed = len(inputs) - carried - stacked
     constants, carry = inputs[:fixed], inputs[fixed : fixed + carried]
     slices = inputs[fixed + carried :]
-    while True:  # what is carried gathers names from step to step, until there are no more
+    while True:  # the carry gathers names from step to step, until none are added
         outputs = depends_on(body, [*constants, *carry, *slices])
         grown = [old | new for old, new in zip(carry, outputs)]
         if grown == carry:

@@ -1,4 +1,4 @@
-"""Says in words why a log density is not finite: which site, which elements, what to do."""
+"""Explains why a log density is not finite: which site, which elements, what to do."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _terms(program: Program, values: Mapping[str, Any]) -> dict[str, tuple[Any, 
 def nonfinite(program: Program, values: Mapping[str, Any]) -> ModelError | None:
     """The error that names the first site whose log density is not finite at these values."""
     terms = _terms(program, dict(values))
-    # An observation explains more than a latent that came before it.
+    # An observed site explains more than a latent that came before it.
     for site in sorted(program.sites, key=lambda site: site.kind == "latent"):
         if site.name not in terms:
             continue
@@ -56,9 +56,9 @@ def nonfinite(program: Program, values: Mapping[str, Any]) -> ModelError | None:
 def _explain(name: str, kind: str, place: str, element: str) -> str:
     if kind == "observed":
         return (
-            f"observed site '{name}' has a log density that is not finite in {place}{element}. "
-            "Missing or impossible values must be masked: pass fn.mask(jnp.isfinite(y)) with the "
-            "gaps filled by any valid number, or drop them."
+            f"observed site '{name}' has a non-finite log density in {place}{element}. "
+            "Mask missing or impossible values: use fn.mask(jnp.isfinite(y)) with the gaps filled "
+            "by any valid number, or drop them."
         )
     if kind == "factor":
         return (
@@ -66,8 +66,8 @@ def _explain(name: str, kind: str, place: str, element: str) -> str:
             "the log of zero and for missing values."
         )
     return (
-        f"{kind} site '{name}' has a log density that is not finite in {place}. Its parameters "
-        "are out of range there: check that scales stay positive and nothing overflows."
+        f"{kind} site '{name}' has a non-finite log density in {place}. Its parameters are out of "
+        "range there: check that scales stay positive and that nothing overflows."
     )
 
 

@@ -22,7 +22,7 @@ def log_joint(
     *,
     parameterization: Parameterization | None = None,
 ) -> Callable[[Mapping[str, Any]], Any]:
-    """A function from a value per latent to the log joint density.
+    """A function that takes one value per latent and returns the log joint density.
 
     Without a parameterization the values are the model's own and no Jacobian is added. With one
     they are working coordinates, keyed by the original names, and the Jacobian is included.
@@ -49,7 +49,7 @@ def log_joint(
 def original_values(
     program: Program, lam: Parameterization, values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Every latent and deterministic of the model at a value per latent of the rewritten model.
+    """Every latent and deterministic of the model, from the rewritten model's latents.
 
     Both are keyed by the original names.
     """

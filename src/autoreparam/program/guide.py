@@ -35,7 +35,7 @@ class MeanField(Messenger):
         )
         free = dist.Normal(loc, scale).to_event(transform.domain.event_dim)
         msg["fn"] = dist.TransformedDistribution(free, transform)
-        msg["scale"] = None  # of the model's own density, not of its approximation
+        msg["scale"] = None  # part of the model's own density, not of its approximation
 
 
 def mean_field(model: Callable, init_scale: float = 0.1) -> Callable:

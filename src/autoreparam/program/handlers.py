@@ -30,10 +30,10 @@ def working_name(name: str) -> str:
 
 
 def reparameterize(model: Callable, parameterization: Parameterization) -> Reparameterized:
-    """An ordinary NumPyro model with the same posterior, moved to working coordinates.
+    """An ordinary NumPyro model with the same posterior, in working coordinates.
 
-    Each site of the parameterization is sampled as `<name>_working`, and is there under its own
-    name and shape as a deterministic. Use it with any NumPyro tool.
+    Each site of the parameterization is sampled as `<name>_working`, and becomes a deterministic
+    under its own name and shape. Use it with any NumPyro tool.
 
     >>> m2 = ar.reparameterize(model, fit.parameterization)
     >>> mcmc = MCMC(NUTS(m2), num_warmup=500, num_samples=1000)
@@ -49,7 +49,7 @@ def reparameterize(model: Callable, parameterization: Parameterization) -> Repar
 
 
 class Reparameterized:
-    """A model that samples its sites in working coordinates; call it as the original."""
+    """A model that samples its sites in working coordinates; call it like the original."""
 
     def __init__(self, model: Callable, parameterization: Parameterization):
         update_wrapper(self, model, updated=())
@@ -57,7 +57,7 @@ class Reparameterized:
         self.parameterization = parameterization
 
     def __call__(self, *args, **kwargs):
-        """Runs the model, its sites in working coordinates."""
+        """Runs the model with its sites in working coordinates."""
         rewrite = Rewrite(self.parameterization)
         with rewrite:
             result = self.model(*args, **kwargs)
@@ -81,17 +81,17 @@ class Reparameterized:
         for name in values:
             if name not in latents:
                 raise ModelError(
-                    f"'{name}' is no latent site of the model; it has {known(latents)}"
+                    f"'{name}' is not a latent site of the model; it has {known(latents)}"
                 )
             needed = latents[name].parents if latents[name].candidate else ()
             for parent in needed:
                 if parent not in values:
                     raise ModelError(
-                        f"an initial value of '{name}' needs one of '{parent}' too: its "
+                        f"an initial value for '{name}' needs one for '{parent}' too, since its "
                         "distribution depends on it"
                     )
         filled = dict(values)
-        for site in program.latents:  # what is not asked for needs a value only to run the model
+        for site in program.latents:  # the other sites need values only to run the model
             if site.name not in filled:
                 filled[site.name] = jnp.full(site.shape, 0.5)
         target = Target(program)
@@ -169,13 +169,13 @@ class Rewrite(Messenger):
         return self.lam.of(name)
 
     def _refuse_outside_value(self, msg) -> None:
-        """An outer handler that sets the site would be ignored, or break the density: say so."""
+        """Raises if an outer handler sets the site: it would be ignored, or break the density."""
         name = msg["name"]
         for handler in _PYRO_STACK[: _PYRO_STACK.index(self)]:
             if _gives(handler, msg, name) and not _gives(handler, msg, working_name(name)):
                 raise ParameterizationError(
                     f"site '{name}' is reparameterized, so its value cannot be set from outside. "
-                    "Condition the model first and reparameterize the result, or give values "
+                    "Condition the model first and reparameterize the result, or pass values "
                     f"mapped by initial_values({{'{name}': ...}})."
                 )
 
@@ -203,7 +203,7 @@ class _RewriteStep(Rewrite):
 
 
 class _Spy(Messenger):
-    """Keeps the last sample message as every handler has left it."""
+    """Keeps the last sample message as the handlers left it."""
 
     message: dict
 
@@ -217,10 +217,10 @@ class _Spy(Messenger):
 
 
 class _Jacobian(dist.Unit):
-    """A term of the log density that masks do not touch."""
+    """A term of the log density that masks leave alone."""
 
     def mask(self, mask):
-        """Itself: a Jacobian belongs to the coordinates, not to the density that is masked."""
+        """Itself: a Jacobian belongs to the coordinates, not to the masked density."""
         return self
 
 
@@ -238,7 +238,7 @@ def _correct(name: str, message: dict, log_det, fn) -> None:
 
 
 def _gives(handler: Messenger, msg: dict, name: str) -> bool:
-    """Whether a handler would give a value to a site like this one, under the given name."""
+    """Whether a handler would set the value of a site like this one under the given name."""
     if isinstance(handler, replay):
         return name in handler.trace and handler.trace[name]["type"] == "sample"
     if isinstance(handler, do):
@@ -254,5 +254,5 @@ def _gives(handler: Messenger, msg: dict, name: str) -> bool:
         return False  # the other strategies give every site a value
     try:
         return choose({**msg, "name": name}) is not None
-    except Exception:  # asked out of turn, it cannot say; in its turn it will speak for itself
+    except Exception:  # it cannot be asked out of turn; in its turn it will raise its own error
         return False

@@ -1,4 +1,4 @@
-"""Sites inside NumPyro's `scan`: every step sees its own slice of what the sites need."""
+"""Sites inside NumPyro's `scan`: each step sees its own slice of what the sites need."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def enter_steps(
 ) -> None:
     """Rewrites a `scan` message so that step t runs inside `handler(series[t])`.
 
-    The series go in as inputs of the loop. Indexed from inside instead, as NumPyro does with the
-    values it substitutes, they would cost a gradient the square of the length.
+    The series are inputs of the loop. If they were indexed inside it, as NumPyro does with
+    substituted values, the cost of a gradient would grow with the square of the length.
     """
     step, init, xs, length, reverse = msg["args"]
 

@@ -1,4 +1,4 @@
-"""Draws and their scores from one λ's coordinates to another's."""
+"""Moves draws and their scores from one λ's coordinates to another's."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from autoreparam.program.blocks import in_blocks
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
-BLOCK = 64  # draws a call
+BLOCK = 64  # draws per call
 SMALL_BLOCK = 16  # where each takes long
-MOST_ROWS = 30  # of a matrix that is factorized quickly
-MOST_SITES = 20  # with a λ, for which that compiles in seconds
+MOST_ROWS = 30  # of a matrix that can be factorized quickly
+MOST_SITES = 20  # with a λ; with more, compiling takes too long
 
 
 def held_out(count: int) -> np.ndarray:
-    """Which of the draws are for comparison alone.
+    """Which draws are held out for comparison.
 
-    Whole stretches, not every fourth draw: neighbours in a chain are much alike.
+    Whole stretches, not every fourth draw: neighbors in a chain are much alike.
     """
     return np.arange(count) * 16 // count % 4 == 3
 
@@ -28,7 +28,7 @@ def held_out(count: int) -> np.ndarray:
 def move(
     target: Target, positions: Any, scores: Any, lam: Parameterization, new: Parameterization
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of positions and scores under `new`, and what their log densities gain."""
+    """Positions and scores under `new`, row by row, and the change of their log densities."""
 
     def carry(_: int, positions: np.ndarray, scores: np.ndarray) -> Any:
         return _carry(target, positions, scores, lam, new)
@@ -37,12 +37,12 @@ def move(
 
 
 def block(target: Target) -> int:
-    """How many draws a call takes; the last block is filled up, so fewer where each takes long."""
+    """How many draws per call; fewer where each takes long, since the last block is padded."""
     return SMALL_BLOCK if large_matrices(target) else BLOCK
 
 
 def large_matrices(target: Target) -> bool:
-    """Whether a draw's locations and scales take large matrices to be factorized."""
+    """Whether a draw's locations and scales require factorizing large matrices."""
     return any(site.side > MOST_ROWS for site in target.program.candidates)
 
 

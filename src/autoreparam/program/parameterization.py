@@ -1,4 +1,4 @@
-"""λ for every reparameterizable site: an immutable value, a JAX pytree, JSON out and in."""
+"""λ for every reparameterizable site: an immutable value, a JAX pytree, saved as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Parameterization:
 
     `p["theta"]` is λ of the location, with the shape of the site's value; `p.scale["theta"]` that
     of the scale (the same unless untied); `p.reference["theta"]` the reference scale s0. Sites with
-    heavy tails have `p.tail["theta"]` as well: 0 leaves the tails, 1 makes them a Normal's.
+    heavy tails also have `p.tail["theta"]`: 0 leaves the tails alone, 1 makes them a Normal's.
 
     >>> p = Parameterization.centered(program)
     >>> p = p.replace({"theta": 0.3})
@@ -76,7 +76,7 @@ class Parameterization:
     def constant(
         cls, program: Program, lam: float, *, s0: float | None = None, tail: float = 0.0
     ) -> Parameterization:
-        """The same λ for every element of every candidate site, and the same tail for heavy ones.
+        """The same λ for every element of every candidate site, and the same tail where heavy.
 
         `s0` is the reference scale: by default the site's own scale where that is constant and its
         prior median elsewhere, so that λ does not depend on units. The paper has `s0=1`.
@@ -108,9 +108,9 @@ class Parameterization:
         scale: Mapping[str, Any] | None = None,
         tail: Mapping[str, Any] | None = None,
     ) -> Parameterization:
-        """A new parameterization with λ of some sites replaced; numbers spread over a site.
+        """A new parameterization with λ of some sites replaced; a number applies to the whole site.
 
-        `lam` sets location and scale together (tied); `scale` then sets λ of the scale alone.
+        `lam` sets location and scale together (tied); `scale` sets only λ of the scale.
         `tail` is for sites with heavy tails.
         """
         new = dict(self._sites)
@@ -136,7 +136,7 @@ class Parameterization:
         return self._sites[name].filled(name, value)
 
     def map(self, change: Callable[[Any], Any]) -> Parameterization:
-        """A new parameterization with every λ, of locations and scales, changed alike."""
+        """A new parameterization with every λ, of locations and scales, changed the same way."""
         return self.by_site(
             {
                 name: replace(site, loc=change(site.loc), scale=change(site.scale))
@@ -167,7 +167,7 @@ class Parameterization:
 
     @property
     def tail(self) -> Mapping[str, Any]:
-        """How much of its tails each element of a site with heavy ones has lost: 0 to 1."""
+        """How much lighter each element's tails are made, from 0 to 1, where tails are heavy."""
         heavy = {name: site.tail for name, site in self._sites.items() if site.tail is not None}
         return MappingProxyType(heavy)
 
@@ -273,7 +273,7 @@ class Parameterization:
 
     @classmethod
     def tree_unflatten(cls, names, sites):
-        """Rebuilds without checks: leaves may be anything JAX puts there."""
+        """Rebuilds without checks, since JAX may put anything in the leaves."""
         self = object.__new__(cls)
         self._freeze(dict(zip(names, sites)))
         return self

@@ -121,8 +121,9 @@ def _array(name: str, value: Any, arrays: Mapping, shape: tuple[int, ...] | None
         key = value.get("npz")
         if key not in arrays:
             raise ParameterizationError(
-                f"site '{name}': array {key!r} is not there. Large arrays are kept in an npz file "
-                "beside the JSON: move both together, and read them with Parameterization.load."
+                f"site '{name}': array {key!r} is missing. Large arrays are kept in an npz file "
+                "beside the JSON: keep the two together, and read them with "
+                "Parameterization.load."
             )
         value = arrays[key]
     try:

@@ -1,4 +1,4 @@
-"""Data that the model would give at values of its latents."""
+"""Data simulated from the model at given values of its latents."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class _Prior(Record):
         self.values: dict[str, Any] = {}
 
     def draw(self, msg) -> Any:
-        """A draw from the prior, or from anywhere in the support if it has no sampler."""
+        """A draw from the prior, or any point in the support if it has no sampler."""
         fn, key = msg["fn"], msg["kwargs"]["rng_key"]
         shape = msg["kwargs"].get("sample_shape", ())
         try:
@@ -69,5 +69,5 @@ def draw_prior(
             program.run()
         return prior.scales, prior.values
 
-    # One draw at a time: vectorized random bits take longer to compile than these take to draw.
+    # One draw at a time: vectorized random numbers take longer to compile than these take to draw.
     return jax.lax.map(draw, jax.random.split(jax.random.key(0), DRAWS))

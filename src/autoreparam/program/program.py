@@ -1,4 +1,4 @@
-"""A model traced on its data: the ordered table of its sites."""
+"""A model traced on its data: an ordered table of its sites."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ class Program:
         return self.structure.by_name[name]
 
     def explain(self, name: str) -> str:
-        """Why a name is no candidate, as the end of a sentence."""
+        """Why a name is not a candidate, as the end of a sentence."""
         site = self.structure.by_name.get(name)
         if site is None:
-            return "is no site of this model"
+            return "is not a site of this model"
         return f"is not reparameterized ({site.note or site.kind})"
 
     def run(self) -> Any:

@@ -1,4 +1,4 @@
-"""The handler that notes every site of one run of a model, refusing what cannot be sampled."""
+"""The handler that records every site of a model run, and rejects what cannot be sampled."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from autoreparam.program.site import Loop, Site
 
 
 class Record(Messenger):
-    """Gives every latent a value and describes every site."""
+    """Gives every latent a value and records every site."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sites: dict[str, Site] = {}
         self.dtypes: list[Any] = []
         self.plates: set[str] = set()
-        # Sites of a scan or cond arrive with their values; here with the number of the statement.
+        # Sites of a scan or cond arrive with their values; here with their statement's number too.
         self.inside: dict[str, Loop] = {}
         self.loops = 0
         self.given: set[str] = set()  # sites whose value the model itself substitutes
 
     def process_message(self, msg) -> None:
-        """Refuses what cannot be sampled and gives the rest a value."""
+        """Rejects what cannot be sampled and gives the rest a value."""
         if msg["type"] == "plate":
             _refuse_subsample(msg)
             self.plates.add(msg["name"])
@@ -56,7 +56,7 @@ class Record(Messenger):
             msg["value"] = self.draw(msg)
 
     def draw(self, msg) -> Any:
-        """A value of the right shape; its numbers are never looked at."""
+        """A value of the right shape; its numbers do not matter."""
         return jnp.zeros(msg["kwargs"].get("sample_shape", ()) + msg["fn"].shape())
 
     def postprocess_message(self, msg) -> None:
@@ -73,8 +73,8 @@ class Record(Messenger):
         if name in self.sites or name in self.plates:
             other = "as a plate" if name in self.plates else "twice"
             raise ModelError(
-                f"site '{name}' appears {other}. Every sample and deterministic statement needs a "
-                f"name of its own; in a loop, number them: f'{name}_{{i}}'."
+                f"site '{name}' appears {other}. Every sample and deterministic statement needs "
+                f"its own name; in a loop, number them: f'{name}_{{i}}'."
             )
         site = _describe(msg, name in self.given, self.inside.get(name))
         self.sites[name] = site
@@ -83,10 +83,10 @@ class Record(Messenger):
 
 
 def compare(first: dict[str, Site], second: dict[str, Site]) -> None:
-    """Refuses a model whose two runs did not have the same sites."""
+    """Rejects a model whose two runs did not have the same sites."""
     remedy = (
-        "The structure of a model must depend on its arguments alone: take out counters, clocks "
-        "and numpy's random numbers."
+        "The structure of a model must depend only on its arguments: remove counters, clocks and "
+        "numpy's random numbers."
     )
     for name in [*first, *second]:
         if name not in first or name not in second:

@@ -38,7 +38,7 @@ class Site:
     scanned: Any = None  # inside `scan` or `cond`: the constraint that its values satisfy
     loop: Loop | None = None  # the same: which one
     coupling: Coupling = Coupling.NONE
-    heavy: bool = False  # tails that a coordinate can make light
+    heavy: bool = False  # heavy tails that a coordinate can make light
     shape_parameters: tuple[str, ...] | None = None  # see `Traits`
     standardizable: bool = False
     candidate: bool = False
@@ -55,6 +55,6 @@ class Site:
         return self.unconstrained_shape[-1] if self.coupling is Coupling.CORRELATED else 1
 
 
-# NumPyro's stack of handlers belongs to the process: two threads that trace models at the same time
-# would see each other's handlers. Whoever runs a model holds this.
+# NumPyro's handler stack is global to the process: two threads that trace models at the same time
+# would see each other's handlers. Whoever runs a model must hold this lock.
 ONE_AT_A_TIME = RLock()

@@ -83,7 +83,7 @@ class Target:
         return self.map_back(position, lam)[0]
 
     def map_back(self, position: Array, lam: Parameterization) -> tuple[dict[str, Array], Array]:
-        """What `to_sites` and `log_determinant` give, from one visit to the model."""
+        """The results of `to_sites` and `log_determinant` from a single run of the model."""
         visit = _AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
         log_dets = map(jnp.sum, visit.log_dets.values())
@@ -98,10 +98,10 @@ class Target:
     def carry(
         self, position: Array, score: Array, lam: Parameterization, new_lam: Parameterization
     ) -> tuple[Array, Array, Array]:
-        """Position and score in the coordinates of `new_lam`, and what the log density gains.
+        """Position and score in the coordinates of `new_lam`, and the change of the log density.
 
         `score` is the gradient of `logdensity` at `position`. Only the locations and scales of the
-        candidate sites are evaluated; no likelihood and no new gradient of the target.
+        candidate sites are evaluated, not the likelihood and no new gradient of the target.
         """
         new_position, log_det = self.translate(position, lam, new_lam)
 
@@ -142,7 +142,7 @@ class Target:
     def unflatten(self, position: Array) -> dict[str, Array]:
         """The inverse of `flatten`."""
         latents = self.program.latents
-        # The transpose of `split` is one concatenation; slices would pad and add once a site.
+        # The transpose of `split` is one concatenation; slices would pad and add once per site.
         parts = jax.lax.split(position, [site.size for site in latents])
         return {
             site.name: part.reshape(site.unconstrained_shape) for site, part in zip(latents, parts)
@@ -170,8 +170,9 @@ class _Visit(Messenger, ABC):
         for site in self.program.latents:
             if site.name not in self.values:
                 raise ModelError(
-                    f"site '{site.name}' was there when the model was inspected and is not now: "
-                    "its structure changes between runs. Make it depend on the arguments alone."
+                    f"site '{site.name}' was there when the model was inspected but is missing "
+                    "now: the model's structure changes between runs. Make it depend only on the "
+                    "arguments."
                 )
 
     def process_message(self, msg) -> None:
@@ -197,8 +198,8 @@ class _Visit(Messenger, ABC):
         site = self.site.get(msg["name"])
         if site is None:
             raise ModelError(
-                f"site '{msg['name']}' was not there when the model was inspected: its structure "
-                "changes between runs. Make it depend on the arguments alone."
+                f"site '{msg['name']}' was not there when the model was inspected: the model's "
+                "structure changes between runs. Make it depend only on the arguments."
             )
         if site.kind == "latent":
             value, log_prob = self.place(site, msg)
@@ -224,7 +225,7 @@ class _Visit(Messenger, ABC):
         """The value of a latent inside `cond`, or of one that stays centered inside `scan`."""
 
     def series(self, site: Site) -> Any:
-        """What a step of `scan` needs to know for the value of a latent, by step."""
+        """What each step of `scan` needs to compute the value of a latent."""
         return self.scanned(site)
 
     def step(self, here: dict[str, Any]) -> Give:

@@ -48,8 +48,8 @@ def inspect(
     """The model's sites, found by tracing it abstractly on its data.
 
     By default the candidates for reparameterization are the latent sites whose location or scale
-    depends on other latents; `sites="all"` adds those with constant ones, a list of names asks
-    for just these.
+    depends on other latents; `sites="all"` adds those where both are constant; a list of names
+    selects just these.
 
     >>> import autoreparam as ar
     >>> problem = ar.zoo.load("eight_schools")
@@ -73,7 +73,7 @@ def inspect(
             tables.append(_shapes(model, arguments, data)[0])
         except ModelError:
             raise
-        except Exception:  # whatever the model does with numbers and not with tracers
+        except Exception:  # models may do with numbers what they cannot do with tracers
             return False
         return True
 
@@ -125,7 +125,7 @@ def _shapes(model, arguments: Arguments, data: tuple) -> tuple[dict[str, Site], 
 
 
 class _Depend(Record):
-    """Runs the model at given values, keeping locations, scales and parameters of its sites."""
+    """Runs the model at given values, keeping the locations, scales and parameters of its sites."""
 
     def __init__(self, values: dict, latents: set[str]):
         super().__init__()
@@ -162,7 +162,7 @@ class _Depend(Record):
 
 
 def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[str, Site], str]:
-    """The sites with what they depend on, and a digest of what the model has captured."""
+    """The sites with what they depend on, and a digest of what the model captures."""
     latents = [site for site in sites.values() if site.kind == "latent"]
     notes: dict[str, str] = {}
     traits: dict[str, Traits] = {}
@@ -206,8 +206,8 @@ def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[
 def fingerprint(traced: Any) -> str:
     """A digest of a traced model: its operations and the constants it closes over.
 
-    A model that reads a global keeps its identity when the global changes, and so would the code
-    compiled for it. The digest does not.
+    A model that reads a global keeps its identity when the global changes, and would reuse outdated
+    compiled code. The digest changes with it.
     """
     digest = hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", str(traced.jaxpr)).encode())
     for constant in traced.consts:
@@ -229,7 +229,7 @@ def _choose(found: dict[str, Site], asked: str | Iterable[str]) -> tuple[Site, .
         wanted = set(asked)
         for name in wanted:
             if name not in found or not found[name].standardizable:
-                why = "is no site of the model" if name not in found else found[name].note
+                why = "is not a site of the model" if name not in found else found[name].note
                 able = [site.name for site in found.values() if site.standardizable]
                 raise ModelError(
                     f"site '{name}' cannot be reparameterized: {why or found[name].kind}. "
@@ -246,7 +246,7 @@ def _decide(site: Site, asked: Any, wanted: set[str] | None) -> Site:
         return replace(site, note=f"{note}; stays centered")
     coupled = site.coupling is not Coupling.NONE
     dependent = bool(site.loc_parents or site.scale_parents or coupled)
-    dependent |= site.heavy and site.size > 1  # local scales, say: each knows little but its prior
+    dependent |= site.heavy and site.size > 1  # such as local scales
     candidate = site.name in wanted if wanted is not None else dependent or asked == "all"
     parts = []
     if site.loc_parents:
@@ -259,7 +259,7 @@ def _decide(site: Site, asked: Any, wanted: set[str] | None) -> Site:
     if site.heavy and candidate:
         reason += "; heavy tails"
     if dependent != candidate:
-        reason += "; asked for" if candidate else "; not asked for"
+        reason += "; requested" if candidate else "; not requested"
     if site.note:
         reason += f"; {site.note}"
     return replace(site, candidate=candidate, note=reason)

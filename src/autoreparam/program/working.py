@@ -16,7 +16,7 @@ from autoreparam.program.maps import SiteMap
 
 
 class WorkingDistribution(dist.Distribution):
-    """The distribution of a site's working coordinates, a real number per element."""
+    """The distribution of a site's working coordinates, one real number per element."""
 
     support = constraints.real
     pytree_data_fields = ("map",)
@@ -53,8 +53,8 @@ def _(d: WorkingDistribution):
 def site_map(rule: Standardized, lam: Centering, mask: Any = None) -> SiteMap:
     """The map of a site under its λ.
 
-    Elements that are masked out stay centered. Their density is flat in the value, which has no
-    scale: in other coordinates they would pull the scale of the site towards infinity.
+    Elements that are masked out stay centered. Their density is flat in the value and has no scale:
+    in other coordinates they would pull the scale of the site toward infinity.
     """
     if mask is not None:
         tail = None if lam.tail is None else jnp.where(mask, lam.tail, 0.0)

@@ -1,1 +1,1 @@
-"""What the user keeps: the tree of draws, its diagnostics, the store on disk, the progress line."""
+"""What the user sees and keeps: the tree of draws, diagnostics, the store on disk, progress."""

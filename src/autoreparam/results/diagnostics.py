@@ -1,4 +1,4 @@
-"""How well a run went: ESS, ESS per gradient, R-hat, divergences; a table, and advice in words."""
+"""How well a run went: ESS, ESS per gradient, R-hat, divergences; a table, and advice."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 R_HAT_LIMIT = 1.01
 ESS_PER_CHAIN = 100
 E_BFMI_LIMIT = 0.3
-MOST_MEASURED, LEAST_MEASURED = 300, 50  # scalars, for the warnings at the end of a run
+MOST_MEASURED, LEAST_MEASURED = 300, 50  # scalars to measure for the warnings at the end of a run
 OTHERS_SHARE = 3  # one other quantity is measured for so many latents
-DRAWS_MEASURED = 1_200_000  # of all of them together: the time goes with the draws
+DRAWS_MEASURED = 1_200_000  # over all of them together, since the time grows with the draws
 
 
 @dataclass(frozen=True)
 class Efficiency:
-    """What a run gave for what it cost; NaN where it is too short to say."""
+    """What a run delivered and what it cost; NaN where it is too short to tell."""
 
-    ess: float  # minimum over scalar latents that vary of the smaller of bulk and tail ESS
+    ess: float  # the smaller of bulk and tail ESS, minimum over scalar latents that vary
     ess_mean: float  # the same for ESS of the means
     ess_per_1000_sampling: float  # per 1000 gradients of the sampling phase alone
-    ess_per_1000_total: float  # per 1000 gradients of everything that was paid
+    ess_per_1000_total: float  # per 1000 gradients, everything included
     ess_mean_per_1000_sampling: float
     ess_mean_per_1000_total: float
     r_hat: float  # the largest
     divergences: int
     e_bfmi: float  # the smallest
-    saturated: float  # share of transitions whose tree reached its greatest depth
+    saturated: float  # share of transitions whose tree reached the maximum depth
     worst_ess: str  # names of the scalars that these minima and maxima belong to
     worst_ess_mean: str
     worst_r_hat: str
@@ -52,15 +52,15 @@ class Efficiency:
     draws: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers by name."""
+        """The measures by name."""
         return asdict(self)
 
 
 def efficiency(tree: xarray.DataTree, most: int | None = None) -> Efficiency:
-    """ESS per gradient and the other measures of a run, over its latent variables.
+    """ESS per gradient and other measures of a run, over its latent variables.
 
-    ArviZ takes milliseconds a scalar. With `most`, only so many are measured, those that a quick
-    look over all of them finds the worst.
+    ArviZ takes milliseconds per scalar. With `most`, only that many are measured: those that look
+    worst in a quick scan of all.
     """
     posterior = _group(tree, "posterior")
     latents = texts(tree.attrs.get("latents", list(posterior.data_vars)))
@@ -89,7 +89,7 @@ def _others(tree: xarray.DataTree, latents: list[xarray.DataArray]) -> list[xarr
 
 
 def summary(tree: xarray.DataTree, var_names: Iterable[str] | None = None) -> Summary:
-    """A table with one row a scalar: its posterior, how well it is known, and λ.
+    """A table with one row per scalar: its posterior, how well it was estimated, and λ.
 
     >>> table = summary(tree)
     >>> table.to_dict()["theta[0]"]["ess_bulk"]
@@ -114,21 +114,21 @@ def summary(tree: xarray.DataTree, var_names: Iterable[str] | None = None) -> Su
 
 
 def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list[str]:
-    """What is wrong with a run and what to do, a sentence each; none if all is well."""
+    """What is wrong with a run and what to do, one sentence per problem; empty if all is well."""
     found = found or efficiency(tree, most=affordable(_group(tree, "posterior").sizes))
     attrs, said = tree.attrs, []
     transitions = found.chains * found.draws
     if attrs.get("interrupted", 0):
         said.append(
-            f"The run was interrupted after {found.draws} draws per chain. The draws are valid but "
-            "fewer than asked for; with a checkpoint, ar.resume finishes it."
+            f"The run was interrupted after {found.draws} draws per chain. The draws are valid, "
+            "but fewer than requested; with a checkpoint, ar.resume finishes the run."
         )
     if found.draws == 0:
         return said
     if not attrs.get("fit_converged", 1):
         said.append(
-            "The fit of the parameterization did not converge: λ may be far from the best, the "
-            "draws are valid all the same. Give it more steps, or use parameterization='auto'."
+            "The fit of the parameterization did not converge: λ may be far from optimal, but the "
+            "draws are still valid. Allow more steps, or use parameterization='auto'."
         )
     other_form = _another_parameterization(tree)
     if found.divergences:
@@ -157,7 +157,7 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
             "stays, the posterior may have several modes."
         )
     if found.chains == 1:
-        said.append("One chain cannot show whether chains agree (no R-hat). Use chains=4.")
+        said.append("With a single chain there is no R-hat to check convergence. Use chains=4.")
     wanted = ESS_PER_CHAIN * found.chains
     if np.isnan(found.ess):
         said.append(
@@ -184,7 +184,7 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
         )
     if found.saturated > 0:
         said.append(
-            f"{found.saturated:.1%} of the transitions stopped at the greatest tree depth "
+            f"{found.saturated:.1%} of the transitions stopped at the maximum tree depth "
             f"({attrs['max_tree_depth']}): they are valid but slow. Raise max_tree_depth, or use a "
             "longer warmup."
         )
@@ -209,7 +209,7 @@ def _readable(r_hat: float) -> str:
 
 
 def affordable(sizes: Mapping[Any, int]) -> int:
-    """How many scalars can be measured in a few seconds."""
+    """The number of scalars that can be measured in a few seconds."""
     draws = sizes.get("chain", 0) * sizes.get("draw", 0)
     return max(LEAST_MEASURED, min(MOST_MEASURED, DRAWS_MEASURED // max(draws, 1)))
 
@@ -280,7 +280,7 @@ def _e_bfmi_of(stats: Any) -> float:
 
 
 def e_bfmi(energy: np.ndarray) -> float:
-    """The smallest over chains and, in interleaved runs, parameterizations."""
+    """The smallest over chains and, in interleaved runs, over parameterizations."""
     from arviz_stats.base import array_stats
 
     if energy.shape[1] < 4:

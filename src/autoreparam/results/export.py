@@ -1,4 +1,4 @@
-"""λ of a run as code for NumPyro's own `LocScaleReparam`, for those who must do without us."""
+"""λ of a run as code for NumPyro's own `LocScaleReparam`, for use without this library."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 
 
 def numpyro_code(tree: xarray.DataTree) -> str:
-    """Python text that moves a model to the λ of a run with NumPyro alone.
+    """Python code that gives a model the λ of a run, with NumPyro only.
 
-    The coordinates are the run's own up to a constant factor for each element (NumPyro knows no
-    reference scale), which a sampler's diagonal metric takes out. Sites of families that
-    `LocScaleReparam` does not know, or whose location and scale have each a λ of their own, are
-    listed as comments and stay centered.
+    The coordinates are the run's own up to a constant factor per element (NumPyro has no reference
+    scale), which a diagonal metric absorbs. Sites whose family `LocScaleReparam` does not support,
+    or whose location and scale have separate λ, are listed in comments and stay centered.
 
     >>> print(ar.interop.numpyro_code(tree))
     """
@@ -37,12 +36,12 @@ def numpyro_code(tree: xarray.DataTree) -> str:
     for name in lam.sites:
         family, shapes = entries[name]["distribution"], entries[name]["shape_parameters"]
         if shapes is None:
-            left.append(f"# {name!r} stays centered: LocScaleReparam has no {family}.")
+            left.append(f"# {name!r} stays centered: LocScaleReparam does not support {family}.")
         elif not np.array_equal(lam[name], lam.scale[name]):
-            left.append(f"# {name!r} stays centered: its location and scale have a λ each.")
+            left.append(f"# {name!r} stays centered: its location and scale have separate λ.")
         else:
             if name in lam.tail and np.any(lam.tail[name]):
-                left.append(f"# {name!r} has λ alone: LocScaleReparam leaves its heavy tails.")
+                left.append(f"# {name!r} has only λ: LocScaleReparam leaves its heavy tails.")
             kept = f", shape_params={json.dumps(shapes)}" if shapes else ""
             centered = _array(np.asarray(lam[name]))
             lines.append(f"    {name!r}: LocScaleReparam({centered}{kept}),")

@@ -1,4 +1,4 @@
-"""Trees on the disk, as NetCDF or zarr by the ending of their name."""
+"""Trees on disk, as NetCDF or zarr, depending on the file extension."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ENDINGS = (".nc", ".zarr")
 
 
 def check_name(path: Path) -> None:
-    """Refuses a name before the run that could not be written after it."""
+    """Rejects a file name before the run if it could not be written afterwards."""
     if path.suffix not in ENDINGS:
-        raise AutoreparamError(f"expected a name that ends in .nc or .zarr; found '{path}'")
+        raise AutoreparamError(f"expected a name ending in .nc or .zarr; found '{path}'")
     if not path.absolute().parent.is_dir():
         raise AutoreparamError(f"there is no folder '{path.absolute().parent}' to write to")
     if path.suffix == ".nc":
@@ -27,14 +27,16 @@ def check_name(path: Path) -> None:
 
 
 def write_tree(tree: xarray.DataTree, path: Path) -> None:
-    """Writes a run, in place of one that has the same name."""
+    """Writes a run, replacing one of the same name."""
     check_name(path)
     if path.suffix == ".nc":
         tree.to_netcdf(path, engine=_netcdf_engine())
         return
     if path.is_dir():
         if not (path / "zarr.json").exists():
-            raise AutoreparamError(f"{path} is a folder of something else; it is left alone")
+            raise AutoreparamError(
+                f"{path} is a folder that holds something else; it was left alone"
+            )
         shutil.rmtree(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zarr's, about how it stores text
@@ -42,7 +44,7 @@ def write_tree(tree: xarray.DataTree, path: Path) -> None:
 
 
 def read_tree(path: Path) -> xarray.DataTree:
-    """A run that `write_tree`, or xarray, has written."""
+    """A run written by `write_tree` or xarray."""
     import xarray
 
     if not path.exists():
@@ -55,7 +57,7 @@ def read_tree(path: Path) -> xarray.DataTree:
         raise
     except Exception as error:
         raise DataError(
-            f"{path} is no run that can be read: {error}. A checkpoint is read by `resume`."
+            f"{path} is not a run that can be read: {error}. To read a checkpoint, use `resume`."
         ) from error
 
 
@@ -66,5 +68,5 @@ def _netcdf_engine():
         return "netcdf4"
     raise AutoreparamError(
         'NetCDF files need a package that is not installed. Run: pip install "autoreparam[netcdf]",'
-        " or choose a name that ends in .zarr"
+        " or choose a name ending in .zarr"
     )

@@ -1,4 +1,4 @@
-"""Draws of the pairs that depend on each other most, as the model has them and as the sampler did.
+"""Draws of the pairs that depend on each other most, in the model's and the sampler's coordinates.
 
 `before` are unconstrained coordinates of the model as written, `after` the working coordinates.
 """
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 POINTS = 1000  # kept of each pair
 RANKED = 400  # draws that decide which pair is the worst
-SCALARS = 200  # of a site that are looked at
-PAIRS = 8  # one a site
+SCALARS = 200  # of a site that are considered
+PAIRS = 8  # at most one per site
 
 
 def worst_pairs(
@@ -28,7 +28,7 @@ def worst_pairs(
     working: np.ndarray,
     diverging: np.ndarray,
 ) -> xarray.Dataset | None:
-    """For each reparameterized site, its element and the parent that depend on each other most.
+    """For each reparameterized site, the element and the parent that depend on each other most.
 
     `values` are the draws of each latent, (chain, draw, *shape), `working` the flat positions of
     the same draws. The worst pair comes first; None if there is nothing to show.
@@ -92,10 +92,10 @@ def _given(parents: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
 
 
 def dependence(x: np.ndarray, y: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sizes of the rank correlations of columns of `x` and `y`: of the values, and of the spread.
+    """Absolute rank correlations of the columns of `x` and `y`: of the values, and of the spread.
 
-    The spread of a value is its distance from what the columns of `given` predict: that it follows
-    `y` makes a funnel.
+    The spread of a value is its distance from what the columns of `given` predict; where it follows
+    `y` there is a funnel.
     """
     spread = np.abs(x - given @ np.linalg.lstsq(given, x, rcond=None)[0])
     others = _ranks(y)
@@ -104,7 +104,7 @@ def dependence(x: np.ndarray, y: np.ndarray, given: np.ndarray) -> tuple[np.ndar
 
 
 def _ranks(x: np.ndarray) -> np.ndarray:
-    """Ranks of each column, standardized; those of a column that stands still are zero."""
+    """Ranks of each column, standardized; zero for a column that does not vary."""
     ranks = np.argsort(np.argsort(x, axis=0), axis=0) - (len(x) - 1) / 2
     return np.where(np.ptp(x, axis=0) > 0, ranks / ranks.std(axis=0), 0.0)
 
@@ -131,7 +131,7 @@ def _spread(count: int, most: int) -> np.ndarray:
 
 
 def _with_hits(rows: int, hit: np.ndarray) -> np.ndarray:
-    """Rows to keep: evenly spread ones, and divergent ones up to half of them."""
+    """Rows to keep: evenly spread ones, of which up to half are divergent."""
     hits = np.flatnonzero(hit)
     hits = hits[_spread(len(hits), POINTS // 2)] if len(hits) else hits
     return np.union1d(_spread(rows, POINTS - len(hits)), hits)

@@ -1,4 +1,4 @@
-"""What a stored run belongs to: its sites, its data, its version."""
+"""What identifies a stored run: its sites, its data, its version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from autoreparam.errors import CheckpointError, known
 from autoreparam.program.trace import Program
 
-FORMAT = 2  # of what a checkpoint remembers of a run
+FORMAT = 2  # version of what a checkpoint stores about a run
 
 
 def identify(program: Program) -> dict[str, Any]:
@@ -34,11 +34,11 @@ def candidates(identity: Mapping[str, Any]) -> list[str]:
 
 
 def refuse_other(stored: Mapping[str, Any], program: Program) -> None:
-    """An error in words unless the program is the one the run was stored for."""
+    """Raises an error unless the program is the one the run was stored for."""
     found = identify(program)
     if stored.get("format") != FORMAT:
         raise CheckpointError(
-            f"the checkpoint has format {stored.get('format')}, this version reads {FORMAT}. "
+            f"the checkpoint has format {stored.get('format')}, but this version reads {FORMAT}. "
             "Resume it with the version that wrote it."
         )
     # Which sites are reparameterized is the run's choice; what they are is the model's.
@@ -46,17 +46,17 @@ def refuse_other(stored: Mapping[str, Any], program: Program) -> None:
     if theirs != ours:
         differing = sorted({row[0] for row in theirs ^ ours})
         raise CheckpointError(
-            f"the checkpoint belongs to another model: it differs in {known(differing[:5])}"
+            f"the checkpoint belongs to a different model: they differ in {known(differing[:5])}"
         )
     if stored["data"] != found["data"]:
         raise CheckpointError(
-            "the checkpoint belongs to other data: the model's arguments differ from those the "
-            "run was started with"
+            "the checkpoint belongs to different data: the model's arguments are not those the run "
+            "was started with"
         )
     if stored["dtype"] != found["dtype"]:
         raise CheckpointError(
-            f"the run was made in {stored['dtype']}, this session computes in {found['dtype']}. "
-            "Set jax_enable_x64 as it was."
+            f"the run used {stored['dtype']}, but this session computes in {found['dtype']}. Set "
+            "jax_enable_x64 as it was then."
         )
 
 

@@ -1,4 +1,4 @@
-"""What every variable of a tree and each of its axes is called."""
+"""Names for the variables of a tree and for their axes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Labels:
-    """What every variable and each of its axes is called, the same in all groups."""
+    """Names for every variable and each of its axes, the same in all groups."""
 
-    names: dict[str, str]  # site -> variable: the same but for what a tree cannot hold
+    names: dict[str, str]  # site -> variable: the same name unless a tree cannot hold it
     dims: dict[str, list[str]]  # site -> dimensions of its own axes
     coords: dict[str, np.ndarray]
 
     @classmethod
     def of(cls, program: Program, shapes, names, taken: set[str], coords, dims) -> Labels:
-        """Plates name the axes of sites; what the user asked for goes before."""
+        """Plates name the axes of sites; what the user asks for takes precedence."""
         plates = _plates(program, shapes)
         renamed = unique(
             sorted({plate for axes in plates.values() for plate in axes if plate}), taken
@@ -68,7 +68,7 @@ class Labels:
 
 
 def unique(names: Iterable[str], taken: set[str]) -> dict[str, str]:
-    """A name for each that a tree can hold and that nothing else has."""
+    """A unique name for each that a tree can hold."""
     names, result = list(names), dict[str, str]()
     for name in names:
         free = name.replace("/", ".")
@@ -81,10 +81,10 @@ def unique(names: Iterable[str], taken: set[str]) -> dict[str, str]:
 
 
 def _plates(program: Program, shapes) -> dict[str, list[str | None]]:
-    """For each site the plate of each axis, where its values really run along that plate."""
+    """For each site, the plate of each axis, where its values really vary along that plate."""
     sizes: dict[str, int] = {}
-    # A deterministic keeps whatever shape it was given, so it has no say in how long a plate is
-    # as long as a sampled site has.
+    # A deterministic keeps whatever shape it was given, so it does not decide how long a plate is
+    # if a sampled site does.
     for site in sorted(program.sites, key=lambda site: site.kind == "deterministic"):
         for plate, axis in site.plates:
             if -axis <= len(site.shape):
@@ -151,13 +151,13 @@ def _coords(given: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, np.
                 f"coords: dimension '{dim}' has {sizes[dim]} elements; found labels of shape "
                 f"{labels.shape}"
             )
-        # Strings of fixed length have no place in the zarr format; objects are stored as text.
+        # The zarr format has no fixed-length strings; objects are stored as text.
         coords[dim] = labels.astype(object) if labels.dtype.kind == "U" else labels
     return coords
 
 
 def by_site(given: Mapping[str, Any], names: Mapping[str, str], keyword: str) -> dict[str, Any]:
-    """The mapping keyed by sites, which may be called by either of their names."""
+    """The mapping keyed by site, where the user may have used either of its names."""
     sites = {variable: site for site, variable in names.items()} | {site: site for site in names}
     for name in given:
         if name not in sites:
@@ -175,7 +175,7 @@ def dataset(values, lead: tuple[str, ...], dims, coords) -> xarray.Dataset:
         coords=coords,
         dims=dims,
         sample_dims=list(lead),
-        check_conventions=False,  # fewer draws than chains is a short run, not a mistake
+        check_conventions=False,  # fewer draws than chains means a short run, not a mistake
     )
 
 
@@ -202,7 +202,7 @@ def versions() -> str:
 
 
 def described(program: Program, names: Mapping[str, str]) -> str:
-    """What each latent and observed site is, as JSON: what a report says of it."""
+    """What each latent and observed site is, as JSON, for reports."""
     return json.dumps(
         [
             {

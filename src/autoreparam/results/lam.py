@@ -92,7 +92,7 @@ def lam_dataset(written: Mapping[str, Written], labels: Labels, slots: int) -> x
 
 
 def _padded(part: np.ndarray, own: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
-    """λ in the shape of the value; a zero-sum value has elements without one, which get NaN."""
+    """λ in the shape of the value; NaN for the elements of a zero-sum value that have none."""
     full = np.full(shape, np.nan, part.dtype)
     full[tuple(slice(size) for size in own)] = part
     return full
@@ -102,7 +102,7 @@ def _padded(part: np.ndarray, own: tuple[int, ...], shape: tuple[int, ...]) -> n
 
 
 def parameterization(tree: xarray.DataTree, slot: int = -1) -> Parameterization:
-    """The parameterization that a run ended with, to keep or to use again.
+    """The final parameterization of a run, to save or reuse.
 
     An interleaved run has several: `slot` says which.
 
@@ -162,7 +162,7 @@ def slot_count(tree: xarray.DataTree) -> int:
 
 
 def sites(tree: xarray.DataTree) -> list[dict[str, Any]]:
-    """What the run has written down about each site."""
+    """What the run recorded about each site."""
     if "sites" not in tree.attrs:
         raise AutoreparamError(
             "the tree does not say what its sites are: was it made by ar.sample, and kept whole "

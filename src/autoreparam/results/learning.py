@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 def learning_tree(reports: Sequence[dict[str, Any]]) -> xarray.DataTree:
     """The reports of a run's windows.
 
-    `objective_*` are the held-out objectives of everything that competed, the last `lam_*` (and
-    `tail_*`, where tails are heavy) are what the run went on with, `inflation_before` and
-    `inflation_after` the largest variance inflation of a site as the model is written and as it was
-    sampled, judged in the last window that told.
+    `objective_*` are the held-out objectives of all candidates; the last `lam_*` (and `tail_*`,
+    where tails are heavy) are what the run used from then on; `inflation_before` and
+    `inflation_after` are the largest variance inflation of each site as the model is written and as
+    it was sampled, from the last window in which it could be measured.
     """
     from xarray import Dataset, DataTree
 

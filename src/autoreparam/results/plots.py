@@ -1,6 +1,6 @@
-"""Pictures of a run for notebooks, with matplotlib: λ, the geometry, the efficiency.
+"""Plots of a run for notebooks, with matplotlib: λ, geometry, efficiency.
 
-Everything in `arviz_plots` works on the tree as well.
+The plots of `arviz_plots` take the tree too.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["efficiency", "geometry", "parameterization"]
 
-COLUMNS = 100  # cells of a row; a longer site goes on in the next
+COLUMNS = 100  # cells per row; longer sites continue in the next row
 
 
 def parameterization(tree: xarray.DataTree, *, slot: int = -1, ax: Axes | None = None) -> Axes:
-    """A heat map of λ, one cell an element: 0 is non-centered, 1 centered.
+    """A heat map of λ, one cell per element: 0 is non-centered, 1 centered.
 
     >>> ar.plots.parameterization(tree)
     """
@@ -54,7 +54,7 @@ def parameterization(tree: xarray.DataTree, *, slot: int = -1, ax: Axes | None =
 def geometry(
     tree: xarray.DataTree, site: str | None = None, *, axes: Any = None
 ) -> tuple[Axes, Axes]:
-    """Draws of the worst pair, or of the worst of one site, before and after; divergences marked.
+    """Draws of the worst pair (overall, or of one site), before and after, with divergences marked.
 
     >>> before, after = ar.plots.geometry(tree, "theta")
     """
@@ -80,11 +80,11 @@ def geometry(
 def efficiency(
     runs: xarray.DataTree | Mapping[str, xarray.DataTree], *, ax: Axes | None = None
 ) -> Axes:
-    """ESS per 1000 gradients of one or several runs: sampling alone, and all costs counted.
+    """ESS per 1000 gradients of one or more runs: for sampling alone, and with all costs.
 
     >>> ar.plots.efficiency({"auto": tree, "centered": other})
     """
-    # A DataTree is a mapping too, from names of groups.
+    # A DataTree is a mapping too: its keys are group names.
     named: Any = runs
     if hasattr(runs, "attrs"):
         named = {str(runs.attrs.get("parameterization", "run")): runs}

@@ -1,4 +1,4 @@
-"""A line a phase while a run goes: draws, divergences, step size, ESS so far, time left."""
+"""One line of progress per phase: draws, divergences, step size, ESS so far, time left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Lines in a terminal or a notebook; silence in a log, or where it is switched off.
+    """Progress lines in a terminal or a notebook; nothing in a log, or when switched off.
 
     >>> with Progress() as bar, bar.phase("sampling", 1000):
     ...     bar.update(100, divergences=0, step_size=0.3)
@@ -24,7 +24,7 @@ class Progress:
 
     @property
     def visible(self) -> bool:
-        """Whether anybody sees the lines."""
+        """Whether the lines are shown."""
         return self._lines is not None
 
     def __enter__(self) -> Progress:
@@ -33,13 +33,13 @@ class Progress:
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        # Also on Ctrl-C: the cursor comes back, and the thread that redraws ends.
+        # On Ctrl-C too, so that the cursor comes back and the drawing thread ends.
         if self._lines is not None:
             self._lines.stop()
 
     @contextmanager
     def phase(self, name: str, total: int) -> Iterator[None]:
-        """Opens a line that `update` moves until the phase ends."""
+        """Opens a progress line that `update` advances until the phase ends."""
         if self._lines is None:
             yield
             return
@@ -71,12 +71,12 @@ class Progress:
 
 
 def _lines(console: Console | None) -> Any:
-    """The live lines, or None where nobody would see them move."""
+    """The live display, or None where it would not be seen."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Lines
 
-    # Variables such as FORCE_COLOR make rich take a log for a terminal.
+    # Variables such as FORCE_COLOR make rich mistake a log for a terminal.
     seen = console is not None or sys.stderr.isatty()
     console = console or Console(stderr=True)
     if not (console.is_jupyter and _has_widgets()) and not (seen and console.is_interactive):
@@ -94,7 +94,7 @@ def _lines(console: Console | None) -> Any:
 
 
 def _has_widgets() -> bool:
-    """Whether a notebook can redraw a line; without, rich would only warn."""
+    """Whether a notebook can redraw a line; if not, rich would only warn."""
     from importlib.util import find_spec
 
     return find_spec("ipywidgets") is not None

@@ -1,4 +1,4 @@
-"""What the draws of each scalar say: its posterior, and how well they know it."""
+"""What the draws say about each scalar: its posterior, ESS and R-hat."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Measured:
     r_hat: np.ndarray
 
     def columns(self) -> dict[str, np.ndarray]:
-        """The columns of a table, one entry a scalar."""
+        """The columns of a table, one entry per scalar."""
         flat = self.draws.reshape(len(self.labels), -1)
         if flat.shape[1] < 2:
             nothing = np.full(len(self.labels), np.nan)
@@ -42,7 +42,7 @@ class Measured:
 
 
 def load_libraries() -> None:
-    """Imports what the end of a run needs; it takes a second that the sampler can use."""
+    """Imports what the end of a run needs, which takes a second, while the sampler runs."""
     import arviz_base
     import arviz_stats.base
     import xarray
@@ -62,7 +62,7 @@ def ess_of(draws: np.ndarray) -> float | None:
 def measure(variable: xarray.DataArray, only: np.ndarray | None = None) -> Measured:
     """ArviZ's ESS and R-hat of every scalar of a variable that varies; NaN for the others.
 
-    `only`, of the length of the variable, says which scalars to look at.
+    `only`, as long as the variable, says which scalars to measure.
     """
     from arviz_stats.base import array_stats
 
@@ -73,7 +73,7 @@ def measure(variable: xarray.DataArray, only: np.ndarray | None = None) -> Measu
     scalars = np.moveaxis(np.asarray(values, dtype=float), 2, 0)
     varies = np.zeros(count, dtype=bool)
     if scalars.size:
-        # A NaN is not equal to anything, so that draws with one count as varying.
+        # A NaN equals nothing, so draws with one count as varying.
         varies = (scalars != scalars[:, :1, :1]).any(axis=(1, 2))
     bulk, tail, means, r_hat = (np.full(count, np.nan) for _ in range(4))
     if varies.any() and draws >= 4:
@@ -96,10 +96,10 @@ def slowest(variables: list[xarray.DataArray], most: int) -> list[np.ndarray]:
 
 
 def _slowness(values: np.ndarray) -> np.ndarray:
-    """Variance of batch means over that of independent draws, for (chain, draw, scalar).
+    """Variance of batch means relative to that of independent draws, for (chain, draw, scalar).
 
-    Large where ESS is small or where chains disagree, at a thousandth of the time of either. Draws
-    are squashed, so that heavy tails do not hide it; their sizes are looked at as well.
+    It is large where ESS is small or chains disagree, and takes a thousandth of the time of either.
+    Draws are squashed, so that heavy tails do not hide it; their absolute values are checked too.
     """
     draws, count = values.shape[1:]
     length = max(1, int(draws**0.5))
@@ -111,7 +111,7 @@ def _slowness(values: np.ndarray) -> np.ndarray:
             x -= x.mean(axis=(0, 1))
             x /= x.std(axis=(0, 1)) + np.abs(x)
             ratio = np.maximum(_batch_ratio(x, length), _batch_ratio(np.abs(x), length))
-        # A scalar that stands still has no ratio and no ESS; one that is not finite is the worst.
+        # A scalar that does not vary has no ratio and no ESS; one that is not finite is the worst.
         still = (here == here[:1, :1]).all(axis=(0, 1))
         found[first : first + block] = np.where(still, 0, np.nan_to_num(ratio, nan=np.inf))
     return found

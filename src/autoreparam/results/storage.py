@@ -1,4 +1,4 @@
-"""A run written as it goes: after a crash the store holds exactly the chunks that were committed.
+"""A run, stored as it goes: after a crash the store holds exactly the committed chunks.
 
 A folder of zip files, each a zarr group, and `manifest.json`, which counts the committed chunks and
 holds their SHA-256. Replacing the manifest is the commit; files it does not name do not count.
@@ -26,7 +26,7 @@ START_AGAIN = "Restore the folder from a copy, or delete it and sample again."
 
 
 class Store:
-    """A run on disk: what it is (`identity`), how it was asked for, its chunks and its last state.
+    """A run on disk: what it is (`identity`), its settings, its chunks and its last state.
 
     >>> store = Store.create("run.zarr", identity={"sites": "theta"}, settings={"draws": 1000})
     >>> store.commit({"theta": draws}, {"position": position}, {"phase": "sampling"})
@@ -42,7 +42,7 @@ class Store:
     def create(
         cls, path: str | os.PathLike, identity: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> Store:
-        """A new, empty store; whatever is already at `path` is left alone and refused."""
+        """A new, empty store; an error if anything is at `path` already, which is left alone."""
         path = Path(path)
         with _in_words(path):
             if path.exists() and not path.is_dir():
@@ -83,7 +83,7 @@ class Store:
         state: Mapping[str, np.ndarray],
         info: Mapping[str, Any],
     ) -> None:
-        """Appends one chunk of draws and replaces the state, both or neither."""
+        """Appends a chunk of draws and replaces the state: both or neither."""
         index = self.chunks
         with _in_words(self.path):
             # Two runs on one folder would overwrite each other's chunks.
@@ -105,7 +105,7 @@ class Store:
                 self._tidy()
 
     def _tidy(self) -> None:
-        """Removes what no manifest names; a file that cannot be removed does no harm."""
+        """Removes files that the manifest does not list; one that has to stay does no harm."""
         with suppress(OSError, CheckpointError):
             self._manifest = _read_manifest(self.path)
             named = {_chunk_file(index) for index in range(self.chunks)}
@@ -137,7 +137,7 @@ class Store:
 
     @property
     def infos(self) -> list[dict[str, Any]]:
-        """What was said about each chunk."""
+        """The info stored with each chunk."""
         return [dict(chunk["info"]) for chunk in self._manifest["chunks"]]
 
     @property
@@ -147,7 +147,7 @@ class Store:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How the run was asked for."""
+        """The settings of the run."""
         return dict(self._manifest["settings"])
 
 
@@ -163,7 +163,7 @@ def _state_file(index: int) -> str:
 
 
 def _write(path: Path, arrays: Mapping[str, np.ndarray]) -> str:
-    """Writes the arrays as one zarr group; their SHA-256 once they are on the disk."""
+    """Writes the arrays as one zarr group; returns their SHA-256 once they are on disk."""
     import zarr
     from zarr.storage import ZipStore
 
@@ -214,8 +214,8 @@ def _verify(path: Path, expected: str, what: str) -> None:
 
 
 def _replace_manifest(path: Path, content: Mapping[str, Any]) -> dict:
-    """Commits: the old manifest, or the new one, is there at every moment."""
-    # Through JSON once, so that what is compared is what can be read back.
+    """Commits: at every moment either the old or the new manifest is there."""
+    # Passed through JSON once, so that comparisons see what will be read back.
     body = json.loads(json.dumps({**content, **HEADER}, default=_plain))
     new = path / UNFINISHED
     with open(new, "w", encoding="utf-8") as file:
@@ -230,11 +230,11 @@ def _replace_manifest(path: Path, content: Mapping[str, Any]) -> dict:
 def _read_manifest(path: Path) -> dict:
     if not path.is_dir():
         found = "it is a file" if path.exists() else "there is nothing there"
-        raise CheckpointError(f"{path} is no checkpoint: {found}. Check the path.")
+        raise CheckpointError(f"{path} is not a checkpoint: {found}. Check the path.")
     if not (path / MANIFEST).exists():
         raise CheckpointError(
-            f"{path} is no checkpoint: it has no {MANIFEST}. Check the path; if the run was killed "
-            "before it began, delete the folder and sample again."
+            f"{path} is not a checkpoint: it has no {MANIFEST}. Check the path; if the run was "
+            "killed before it began, delete the folder and sample again."
         )
     try:
         body = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
@@ -244,7 +244,7 @@ def _read_manifest(path: Path) -> dict:
         raise CheckpointError(f"{path}: {MANIFEST} is damaged. {START_AGAIN}") from None
     if header != HEADER:
         raise CheckpointError(
-            f"{path} is of {_described(header)}; this release reads {_described(HEADER)}. "
+            f"{path} has {_described(header)}; this release reads {_described(HEADER)}. "
             "Continue it with the release that wrote it, or sample again."
         )
     if stated != _body_digest(body):
@@ -270,7 +270,7 @@ def _plain(value: Any) -> Any:
 
 
 def _sync_folder(path: Path) -> None:
-    """Makes names in a folder durable; systems without such a call do it by themselves."""
+    """Makes file names in a folder durable; systems without such a call need none."""
     if os.name == "nt":
         return
     folder = os.open(path, os.O_RDONLY)
@@ -282,14 +282,14 @@ def _sync_folder(path: Path) -> None:
 
 @contextmanager
 def _in_words(path: Path) -> Iterator[None]:
-    """Turns what the system refuses into what to do about it."""
+    """Turns an error of the operating system into advice."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             remedy = "The disk is full, or a quota is reached: free some space"
         elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            remedy = "The folder may not be written or read: change its permissions"
+            remedy = "The folder cannot be written or read: change its permissions"
         else:
             remedy = "Check the disk"
         raise CheckpointError(

@@ -1,4 +1,4 @@
-"""The table of a summary, as text for a terminal, as HTML for a notebook, as plain values."""
+"""The summary table: as text for a terminal, as HTML for a notebook, as plain values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMATS = {"ess_bulk": ".0f", "ess_tail": ".0f", "r_hat": ".3f", "mcse_mean": ".
 
 @dataclass(frozen=True)
 class Summary:
-    """One row a scalar; prints as a table, `to_dict()` has everything at full precision."""
+    """One row per scalar; prints as a table, and `to_dict()` has everything at full precision."""
 
     labels: tuple[str, ...]
     columns: Mapping[str, np.ndarray]
@@ -36,7 +36,7 @@ class Summary:
         }
 
     def _table(self) -> Table:
-        """The rows as words; the middle of a long table is left out."""
+        """The rows as text; long tables are cut in the middle."""
         count = len(self)
         half = ROWS_SHOWN // 2
         long = count > ROWS_SHOWN

@@ -23,7 +23,7 @@ RESERVED = ("chain", "draw", "slot", "element")
 
 @dataclass(frozen=True)
 class Draws:
-    """What a phase of a run has produced, finished or interrupted."""
+    """What a phase of a run produced, finished or interrupted."""
 
     values: Mapping[str, np.ndarray]  # (chain, draw, *shape): latents and deterministics
     stats: Mapping[str, np.ndarray]  # (chain, draw) or, interleaved, (chain, draw, slot)
@@ -58,7 +58,7 @@ def to_tree(
     shapes = {site.name: site.shape for site in program.latents}
     shapes |= {name: np.shape(value)[2:] for name, value in sampling.values.items()}
     shapes |= {name: np.shape(value) for name, value in observed.items()}
-    # An argument of the model may have the name of a site and yet be another thing.
+    # An argument of the model may share its name with a site and yet be something else.
     keys = {
         name: name if shapes.get(name, np.shape(value)) == np.shape(value) else f"{name}_constant"
         for name, value in constant.items()
@@ -107,7 +107,7 @@ def to_tree(
 
 
 def _likelihood(found: Mapping[str, np.ndarray], observed: Mapping[str, Any], labels: Any) -> Any:
-    """One value per observation: those of vectors have fewer axes than the observations."""
+    """One value per observation, which for vectors means fewer axes than the observations have."""
     whole = {k: v for k, v in found.items() if np.shape(v)[2:] == np.shape(observed[k])}
     dataset = labels.dataset(whole, ("chain", "draw"))
     for name in found.keys() - whole.keys():
@@ -122,7 +122,7 @@ def plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def texts(value: Any) -> list[str]:
-    """A list of names among attributes, in whatever form a file format gave it back."""
+    """A list of names from the attributes, in whatever form a file format returned it."""
     return [str(name) for name in np.atleast_1d(np.asarray(value, dtype=object))]
 
 
@@ -149,6 +149,6 @@ def _selected(values, var_names: Iterable[str] | None, labels: Labels) -> set[st
 
 
 def _sampled(values: Mapping[str, np.ndarray], third: str) -> xarray.Dataset:
-    """Numbers per chain and draw; `third` names the axis after these where there is one."""
+    """Statistics per chain and draw; `third` names the axis after these, if there is one."""
     dims = {name: [third] for name, value in values.items() if np.ndim(value) == 3}
     return dataset(values, ("chain", "draw"), dims, {})

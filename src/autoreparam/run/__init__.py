@@ -1,1 +1,1 @@
-"""A run from its settings to its tree: begin, go on, store, finish."""
+"""A run from its settings to its tree: begin, continue, store, finish."""

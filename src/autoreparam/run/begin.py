@@ -1,4 +1,4 @@
-"""From settings to the first state of a run: which λ, where chains start."""
+"""From settings to the first state of a run: its λ and its starting points."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def build_engine(program: Program, settings: Settings) -> Engine:
 
 
 def blank_state(engine: Engine, settings: Settings) -> RunState:
-    """A state of the shapes that a run with these settings has."""
+    """A state with the shapes of a run with these settings."""
     steps = plan(settings.warmup, settings.draws, engine.settings)
     return engine.blank(settings.slots, steps, settings.target_accept)
 
@@ -87,7 +87,7 @@ def _fixed(program: Program, name: str, given: Any) -> list[Parameterization]:
         return [Parameterization.centered(program), Parameterization.noncentered(program)]
     if name == "noncentered":
         return [Parameterization.noncentered(program)]
-    # Chains start with noise of about its prior's size: non-centered coordinates of size one.
+    # Chains start with noise about as large as its prior's: non-centered coordinates near one.
     return [Parameterization.constant(program, 0.0, tail=0.5)]
 
 
@@ -99,7 +99,7 @@ def _start(
     positions: np.ndarray | None,
     init: Mapping[str, Any] | None,
 ) -> tuple[State, Tuning, int]:
-    """States of all chains, their first tuning, and the gradients paid."""
+    """The states of all chains, their first tuning, and the gradients spent."""
     lam, target, program = lams[-1], engine.target, engine.target.program
     given = positions is not None or init is not None
     if init is not None:
@@ -127,7 +127,8 @@ def _start(
         values = jax.device_get(jax.jit(Target.to_sites)(target, found.state.position[chain], lam))
         latents = {site.name: values[site.name] for site in program.latents}
         raise nonfinite(program, latents) or SamplingError(
-            f"chain {chain} found no start with a finite density and gradient. Give values with "
+            f"chain {chain} found no starting point with a finite density and gradient. Set values "
+            "with "
             "init={...}, or check the model's priors."
         )
     size = np.exp(np.median(np.log(found.step_size))).astype(program.dtype)
@@ -150,7 +151,7 @@ def _prior_ranges(target: Target, radius: float) -> tuple[np.ndarray, np.ndarray
 def initial_positions(
     target: Target, settings: Settings, lam: Parameterization, init: Mapping[str, Any]
 ) -> np.ndarray:
-    """Working positions of the given values; the rest is drawn as a start without values is."""
+    """Working positions of the given values; the rest are drawn at random, as without values."""
     program, names = target.program, {site.name for site in target.program.latents}
     if not isinstance(init, Mapping):
         raise ModelError(f"init: expected a dict of values by site; found {type(init).__name__}")
@@ -180,7 +181,7 @@ def _one_value(program: Program, name: str, value: Any, chain: int, chains: int)
     """The value that `init` gives a site of one chain."""
     names = {site.name for site in program.latents}
     if name not in names:
-        raise ModelError(f"init: '{name}' is no latent site; they are {known(names)}")
+        raise ModelError(f"init: '{name}' is not a latent site; those are {known(names)}")
     value, shape = np.asarray(value), program[name].shape
     if value.dtype.kind not in "fiub":
         raise ModelError(f"init: site '{name}' expects numbers; found {value.dtype}")

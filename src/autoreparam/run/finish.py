@@ -1,4 +1,4 @@
-"""The tree that a run ends as; it can be built at any time, as often as wanted."""
+"""The tree of a run; it can be built at any time, as often as needed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PRECISION = {4: "single", 8: "double"}  # by bytes per number
 
 
 class Shown(NamedTuple):
-    """What a user wants to see of a run, and under which labels."""
+    """What the user wants from a run, and under which labels."""
 
     var_names: Iterable[str] | None = None
     coords: Mapping[str, Any] | None = None
@@ -43,7 +43,7 @@ class Shown(NamedTuple):
 
 
 def check_labels(session: Session, shown: Shown) -> None:
-    """Refuses names and labels that do not fit now, and not when the draws would be lost."""
+    """Rejects names and labels that do not fit now, before any draws could be lost."""
     if shown.var_names is None and not shown.coords and not shown.dims:
         return
     engine, target = session.engine, session.engine.target
@@ -92,8 +92,8 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
 
 
 def warn(tree: xarray.DataTree) -> None:
-    """Says what is wrong with a run, on behalf of `sample` and `resume`."""
-    notes = [note for note in tree.attrs["notes"] if note != NOT_CONVERGED]  # said at length below
+    """Warns about what is wrong with a run, for `sample` and `resume`."""
+    notes = [note for note in tree.attrs["notes"] if note != NOT_CONVERGED]  # explained below
     for sentence in (*notes, *warnings_for(tree)):
         warnings.warn(sentence, SamplingWarning, stacklevel=3)
 
@@ -105,8 +105,8 @@ def _about_learning(session: Session) -> list[str]:
         return [f"λ was not learned in the last window: {last}"] if last else []
     if session.engine.learner is not None and not state.plan:
         return [
-            "The warm-up was too short to learn from: every λ stayed at 0. Use a warmup of "
-            "100 or more, or choose a parameterization."
+            "The warm-up was too short to learn from, so every λ stayed at 0. Use a warmup of 100 "
+            "or more, or choose a parameterization."
         ]
     return []
 
@@ -157,7 +157,7 @@ def _of_all_transitions(session: Session) -> dict[str, Any]:
 
 
 def _mapped_back(session: Session, chunks: list[Chunk], trail: Trail) -> Any:
-    """Values and log determinants of the draws, each with the λ that it was drawn under."""
+    """Values and log-determinants of the draws, each under the λ it was drawn with."""
     target, parts, begin = session.engine.target, [], 0
     if not chunks or chunks[0].step.phase == "sampling":
         return by_rows(map_back, target, trail.position, session.state.lams[-1])
@@ -169,13 +169,13 @@ def _mapped_back(session: Session, chunks: list[Chunk], trail: Trail) -> Any:
 
 
 def _each(session: Session, call: Callable, *key: Any) -> dict[str, np.ndarray]:
-    """What `call` says of every draw that is kept."""
+    """The result of `call` for every draw that is kept."""
     trail = _joined(session, session.of("sampling"), session.settings.thin)
     return by_rows(call, session.engine.target, trail.position, session.state.lams[-1], *key)
 
 
 def _joined(session: Session, chunks: list[Chunk], thin: int) -> Trail:
-    """All chunks of a phase in one, every `thin`-th draw of it."""
+    """All chunks of a phase joined, keeping every `thin`-th draw."""
     state = session.state
     blank = session.engine.chains(state.kernel).blank(slot_count(state.lams))
     trails = [chunk.trail for chunk in chunks]
@@ -188,7 +188,7 @@ def _numpy(lam: Parameterization) -> Parameterization:
 
 
 def _constants(program: Program, observed: Mapping[str, Any]) -> dict[str, Any]:
-    """The model's arguments that are arrays, under their names, but for the observed ones."""
+    """The model's array arguments by name, without the observed ones."""
     args, kwargs = program.structure.arguments.fill(program.data)
     try:
         names = list(python_inspect.signature(program.structure.model).parameters)

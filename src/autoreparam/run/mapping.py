@@ -1,4 +1,4 @@
-"""Draws back in the model's own space: values, likelihoods, predictions, a block at a time."""
+"""Draws mapped back to the model's own space: values, likelihoods, predictions, in blocks."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def predictions(target: Target, positions: Any, lam: Parameterization, key: Any)
 def by_rows(
     call: Callable, target: Target, positions: np.ndarray, lam: Parameterization, *key: Any
 ) -> Any:
-    """What `call` gives for draws of shape (chain, draw, dim), a block of rows at a time.
+    """The results of `call` for draws of shape (chain, draw, dim), one block of rows at a time.
 
-    A `key`, where `call` takes one, is different in each block.
+    If `call` takes a `key`, each block gets a different one.
     """
     chains, draws, size = positions.shape
 

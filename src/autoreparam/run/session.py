@@ -1,4 +1,4 @@
-"""A run under way: its state and the chunks it has left behind, stored as it goes."""
+"""A run in progress: its state and the chunks it has produced, stored as it goes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autoreparam.results.scalars import ess_of
 from autoreparam.results.storage import Store
 from autoreparam.run.settings import Settings
 
-LOOK_AGAIN = 0.5  # seconds between two looks at the ESS for the progress bar
+LOOK_AGAIN = 0.5  # seconds between updates of the ESS in the progress bar
 
 
 class Chunk(NamedTuple):
@@ -36,7 +36,7 @@ class Chunk(NamedTuple):
 
 @dataclass
 class Session:
-    """Where a run stands; `go` takes it to the end of its plan."""
+    """A run and how far it has got; `go` takes it to the end of its plan."""
 
     settings: Settings
     engine: Engine
@@ -78,7 +78,7 @@ class Session:
             bar.update(done, divergences=diverging, step_size=size, ess=ess)
 
     def _advance(self) -> Trail:
-        """One chunk further: drawn, learned from, stored; all of it or nothing."""
+        """One more chunk: drawn, learned from and stored, all or nothing."""
         began, before = time.perf_counter(), self.state
         step = before.plan[0]
         state, trail = self.engine.chunk(before)
@@ -106,7 +106,7 @@ class Session:
         return [chunk for chunk in self.chunks if chunk.step.phase == phase]
 
     def _ess_so_far(self) -> float | None:
-        """ESS of the log density: one number that is quick to have and seldom the best."""
+        """ESS of the log density: a single number, quick to compute and seldom flattering."""
         drawn = [chunk.trail.logdensity for chunk in self.of("sampling")]
         return ess_of(np.concatenate(drawn, axis=1))
 

@@ -1,4 +1,4 @@
-"""The keywords of a run, and whether they make sense."""
+"""The keywords of a run, and checks that they are valid."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Adaptation:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Mapping[str, Any]]) -> Adaptation:
-        """The numbers as JSON gives them back."""
+        """The numbers, as read back from JSON."""
         parts: list[dict[str, Any]] = [
             {name: tuple(x) if isinstance(x, list) else x for name, x in stored[part].items()}
             for part in ("sampler", "learner")
@@ -40,7 +40,7 @@ class Adaptation:
 
 @dataclass(frozen=True)
 class Settings:
-    """The keywords of a run that a checkpoint must remember."""
+    """The keywords of a run that a checkpoint must store."""
 
     parameterization: str
     kernel: str
@@ -64,27 +64,27 @@ class Settings:
 
     @property
     def slots(self) -> int:
-        """How many parameterizations take turns."""
+        """The number of parameterizations that take turns."""
         return 2 if self.parameterization == "interleaved" else 1
 
     def keywords(self) -> dict[str, Any]:
-        """The keywords alone, for the attributes of a tree."""
+        """Only the keywords, for the attributes of a tree."""
         return {name: value for name, value in asdict(self).items() if name != "adaptation"}
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """All settings, ready for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Settings:
-        """The settings as JSON gives them back; what an older release did not store is left out."""
+        """The settings, as read back from JSON, without what an older release did not store."""
         words = dict(stored)
         if "adaptation" in words:
             words["adaptation"] = Adaptation.from_dict(words["adaptation"])
         return cls(**words)
 
     def checked(self) -> Settings:
-        """These settings, if they make sense; an error that names the keyword otherwise."""
+        """These settings if they are valid; otherwise an error that names the keyword."""
         if self.kernel not in KERNELS:
             raise AutoreparamError(
                 f"kernel: expected one of {known(KERNELS)}; found {self.kernel!r}"
@@ -107,8 +107,7 @@ class Settings:
                 raise AutoreparamError(f"{name}: expected an integer >= {low}; found {value!r}")
         if self.thin > self.draws:
             raise AutoreparamError(
-                f"thin: expected at most draws ({self.draws}), or nothing is kept; "
-                f"found {self.thin}"
+                f"thin: expected at most the number of draws ({self.draws}); found {self.thin}"
             )
         if self.seed >= 2**63:
             raise AutoreparamError(f"seed: expected an integer below 2**63; found {self.seed}")

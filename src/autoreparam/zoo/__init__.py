@@ -1,4 +1,4 @@
-"""Models to learn from and to measure on, each with its data: the paper's, and some others."""
+"""Models to learn from and to benchmark on, each with its data: the paper's, and some others."""
 
 import inspect
 from collections.abc import Callable
@@ -54,10 +54,10 @@ _LOADERS: dict[str, Callable[..., data.Loaded]] = {
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A model of the zoo with the data it is conditioned on; `model(*args, **kwargs)` runs it.
+    """A model of the zoo and the data it is conditioned on; `model(*args, **kwargs)` runs it.
 
-    `description` says in a line what the model is, `notes` where model and data come from and what
-    was corrected, `counts` how many homes, counties, ... the data hold.
+    `description` is one line about the model, `notes` says where model and data come from and what
+    was corrected, `counts` how many homes, counties, ... are in the data.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Entry:
 
 
 def names() -> tuple[str, ...]:
-    """The names `load` knows."""
+    """The names that `load` knows."""
     return tuple(_LOADERS)
 
 

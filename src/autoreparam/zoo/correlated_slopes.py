@@ -1,7 +1,7 @@
 """Intercepts and slopes that vary together over groups of unequal size.
 
-Source: simulated here. The model is as a user would write it, with an LKJ prior of the correlation
-and a multivariate Normal under a plate. Some groups have one observation, some have hundreds.
+Source: simulated here. The model is written as a user would, with an LKJ prior on the correlation
+and a multivariate Normal in a plate. Some groups have one observation, some have hundreds.
 """
 
 import numpy as np

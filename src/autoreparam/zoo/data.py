@@ -1,4 +1,4 @@
-"""The raw data files: where each comes from, its checksum, and how to have it on this machine.
+"""The raw data files: where each comes from, its checksum, and how to get it onto this machine.
 
 A file is looked for in the folder that the environment variable AUTOREPARAM_DATA names, then in the
 download cache, and is downloaded otherwise. Wherever it comes from, its SHA-256 must be right.
@@ -25,13 +25,13 @@ _STAN = f"{_GITHUB}/stan-dev/example-models/2847a61097354785ceda9fba40c7f761d666
 _CONNECT, _READ = 5, 30  # seconds: without a network the wait is for nothing
 _EXTRA = 'pip install "autoreparam[data]"'
 
-# What the loader of a model gives: the model, its keyword arguments, counts of what they hold.
+# What a model's loader returns: the model, its keyword arguments, and counts of what they hold.
 Loaded = tuple[Callable, dict[str, Any], dict[str, int]]
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file at its pinned address."""
+    """One file with its pinned URL."""
 
     url: str
     sha256: str
@@ -71,7 +71,7 @@ FILES: dict[str, DataFile] = {
 
 @dataclass(frozen=True)
 class Listed:
-    """One file and where it lies: `path` is None if nowhere, `intact` if its bytes are right."""
+    """One file and where it is: `path` is None if missing, `intact` if the checksum is right."""
 
     name: str
     url: str
@@ -96,7 +96,7 @@ def fetch(name: str, *, progress: bool = True) -> Path:
 
 
 def listing() -> tuple[Listed, ...]:
-    """Every file with its source, and where it lies on this machine; nothing is downloaded."""
+    """Every file with its source, and where it is on this machine; nothing is downloaded."""
     return tuple(_listed(name, file) for name, file in FILES.items())
 
 
@@ -111,7 +111,7 @@ def read_json(name: str) -> dict[str, Any]:
 
 
 def weekly_co2() -> tuple[np.ndarray, np.ndarray]:
-    """The year and the CO2 (ppm) of each week that statsmodels carries; NaN where missing."""
+    """The year and the CO2 (ppm) of each week in the statsmodels series; NaN where missing."""
     co2 = _upstream("statsmodels.datasets.co2", "the CO2 series")
     series = co2.load_pandas().data["co2"]
     return series.index.year.to_numpy(), series.to_numpy(dtype=float)
@@ -152,7 +152,7 @@ def _checked(path: Path, expected: str) -> Path:
     found = _digest(path)
     if found != expected:
         raise DataError(
-            f"The data file '{path}' is damaged or another version: its SHA-256 is {found}, "
+            f"The data file '{path}' is damaged or a different version: its SHA-256 is {found}, "
             f"expected {expected}. Remove it from the folder AUTOREPARAM_DATA names, "
             "and it will be downloaded."
         )
@@ -161,17 +161,17 @@ def _checked(path: Path, expected: str) -> Path:
 
 def _download(pooch: ModuleType, name: str, file: DataFile, folder: Path, progress: bool) -> Path:
     if progress:
-        _upstream("tqdm", name)  # pooch draws its progress bar with it
+        _upstream("tqdm", name)  # pooch needs it for its progress bar
     once = pooch.HTTPDownloader(progressbar=progress, timeout=(_CONNECT, _READ))
     try:
         return Path(pooch.retrieve(file.url, file.sha256, name, folder, downloader=once))
     except OSError as error:  # no network, no such page, a full disk: requests raises these too
         raise DataError(
             f"Could not download the data file '{name}' from {file.url} to '{folder}': "
-            f"{_root(error)}. Try again with a network, or set AUTOREPARAM_DATA to a "
+            f"{_root(error)}. Try again when online, or set AUTOREPARAM_DATA to a "
             "folder that holds the file."
         ) from error
-    except ValueError as error:  # pooch's word for a wrong checksum; it keeps no such file
+    except ValueError as error:  # wrong checksum; pooch does not keep the file
         raise DataError(
             f"The data file '{name}' from {file.url} arrived damaged or changed: {error} "
             "Try again, or set AUTOREPARAM_DATA to a folder that holds the right file."
@@ -195,6 +195,5 @@ def _upstream(module: str, needed_for: str) -> ModuleType:
         if needed_for in FILES:
             remedy += f"; or set AUTOREPARAM_DATA to a folder that holds '{needed_for}'"
         raise DataError(
-            f"To have {needed_for}, the package '{package}' is needed, which is not installed. "
-            f"{remedy}."
+            f"The package '{package}' is needed for {needed_for}, but is not installed. {remedy}."
         ) from error

@@ -1,9 +1,10 @@
-"""Election '88: whether a respondent of the final polls meant to vote for Bush, by state.
+"""Election '88: whether respondents to the final polls meant to vote for Bush, by state.
 
 Source: CBS polls, Gelman and Hill (2007), chapter 14; the model is the paper's. Corrections to its
 published code and text:
 
-- states are counted from 0: used as they stand, codes from 1 left state 51 without an effect;
+- states are counted from 0: the published code used codes from 1 unchanged, which left state 51
+  without an effect;
 - the rows are 11566 respondents, not counties.
 
 Alaska and Hawaii were not polled; their effects follow the prior.
@@ -48,7 +49,7 @@ def election88_grouped(state, black, female, n, y=None):
 
 
 def load(grouped: bool = False) -> Loaded:
-    """The model, with 11566 respondents; with `grouped`, the same from counts of equal ones."""
+    """The model, with 11566 respondents; with `grouped`, the same from counts of identical ones."""
     arrays = parse(read_json("election88.data.json"))
     counts = {"respondents": len(arrays["y"]), "states": STATES}
     if not grouped:

@@ -1,9 +1,9 @@
-"""Electric company: does an educational television show help classes read, by grade.
+"""Electric company: whether an educational television show helps classes read, by grade.
 
 Source: Gelman and Hill (2007), chapter 23; the model is that of the paper's code. Corrections:
 
-- grades and pairs are counted from 0: used as they stand, codes from 1 left grade 4 and pair 96
-  without their effects;
+- grades and pairs are counted from 0: the published code used codes from 1 unchanged, which left
+  grade 4 and pair 96 without their effects;
 - the paper's text omits the factor 100 on `mu` that its code has; without it the prior puts scores
   near 100 within a few points of 0.
 """

@@ -47,7 +47,7 @@ def load_gamma() -> Loaded:
 
 
 def parse(text: str) -> dict[str, np.ndarray]:
-    """Features (intercept, standardized numbers, one column a category), and if loans are good."""
+    """Features (intercept, standardized numbers, a column per category), and if loans are good."""
     table = np.array([line.split() for line in text.splitlines() if line.strip()])
     numbers = table[:, _NUMERIC].astype(float)
     standardized = (numbers - numbers.mean(axis=0)) / numbers.std(axis=0, ddof=1)

@@ -38,7 +38,7 @@ def matern(coordinates, amplitude, length):
 
 
 def load() -> Loaded:
-    """The model, with the counts at 157 places and the seconds they took."""
+    """The model, with the counts at 157 places and the seconds of counting."""
     arrays = parse(read_text("rongelap.csv"))
     return gp_poisson, arrays, {"places": len(arrays["counts"])}
 

@@ -1,4 +1,4 @@
-"""Sparse regression: few of many coefficients differ from zero, and the horseshoe finds which.
+"""Sparse regression: a few of many coefficients differ from zero, and the horseshoe finds which.
 
 Source: Carvalho, Polson and Scott (2010), "The horseshoe estimator for sparse signals"; the
 regularized form is that of Piironen and Vehtari (2017). The data are simulated here.

@@ -1,7 +1,7 @@
 """Groups with a spread of their own: local scales under a global one, and very unequal data.
 
-Source: simulated here. A group with two observations knows little of its scale, which follows the
-global one; a group with two hundred knows it well.
+Source: simulated here. Two observations say little about a group's scale, which then follows the
+global one; two hundred determine it well.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Radon in the homes of a state, by county, with the county's uranium and the floor measured on.
+"""Radon in the homes of a state, by county, with the county's uranium and the floor measured.
 
 Source: the state residential radon survey of the EPA, distributed with Gelman and Hill (2007); the
 models are the paper's. Corrections to the paper's published code, all undone by
@@ -6,7 +6,7 @@ models are the paper's. Corrections to the paper's published code, all undone by
 
 - uranium is matched to a county by its fips code, not by its position in a table;
 - floor code 9 means unknown: such homes are left out, not taken to be on a ninth floor;
-- floors 1 to 3 all count as above the ground;
+- floors 1 to 3 all count as above ground;
 - a county is a fips code, so that homes with a blank county name do not make a county;
 - the logarithm of uranium is log(Uppm + 0.1), because some counties have 0.
 """
@@ -105,7 +105,7 @@ def parse(homes: str, counties: str, state: str, as_published: bool = False) -> 
 
 
 def group(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Mean log radon and number of homes of each county and floor: all that the homes tell."""
+    """Mean log radon and number of homes of each county and floor, which is all the model needs."""
     kinds = np.stack([arrays["county"], arrays["floor"]], axis=1)
     distinct, kind = np.unique(kinds, axis=0, return_inverse=True)
     n = np.bincount(kind).astype(float)
@@ -126,7 +126,7 @@ def _arrays(state: str, as_published: bool) -> tuple[dict[str, np.ndarray], dict
 
 
 def _published_counties(rows: list[Row], soil: list[Row]) -> tuple[np.ndarray, np.ndarray]:
-    """The county of each home and log uranium as the paper's code had them, mistakes included."""
+    """The county of each home and log uranium as in the paper's code, mistakes included."""
     names = list(dict.fromkeys(row["county"] for row in rows))
     code = {name: index for index, name in enumerate(names)}
     pairs = list(dict.fromkeys((row["county"], _home_fips(row)) for row in rows))

@@ -2,7 +2,8 @@
 
 Source: simulated here. Cauchy coefficients are the default of Gelman, Jakulin, Pittau and Su
 (2008), "A weakly informative default prior distribution for logistic and other regression models";
-their common scale is unknown. Where a feature separates, the posterior has the tails of the prior.
+their common scale is unknown. Where a feature separates outcomes, the posterior keeps the tails of
+the prior.
 """
 
 import numpy as np

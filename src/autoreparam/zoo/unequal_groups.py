@@ -1,6 +1,6 @@
 """Groups of very unequal size: no single parameterization suits them all.
 
-Source: simulated here. Groups with one observation want to be non-centered, groups with thousands
+Source: simulated here. Groups with one observation are best non-centered, groups with thousands
 centered, and both kinds share one mean and one scale.
 """
 

@@ -1,4 +1,4 @@
-"""Rules for distribution families; importing this package registers the ones that ship.
+"""Rules for distribution families; importing this package registers the built-in ones.
 
 All that a rule of one's own is written with is here. `register` makes it the rule of a type; it
 returns a `Standardization` (`log_shift`, `shift` and `log_noise` make some), a `Correlated` or a

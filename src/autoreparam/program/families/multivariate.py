@@ -53,7 +53,7 @@ def multivariate_normal(d: dist.MultivariateNormal) -> Correlated:
 
 @register(dist.LowRankMultivariateNormal)
 def low_rank(d: dist.LowRankMultivariateNormal) -> Correlated:
-    """The same, with the factor of the whole covariance."""
+    """The same, with the Cholesky factor of the full covariance."""
     factor = jnp.linalg.cholesky(d.covariance_matrix)
     return Correlated(d.loc, factor, dist.Normal(0.0, 1.0))
 
@@ -73,14 +73,14 @@ def multivariate_student_t(d: dist.MultivariateStudentT) -> Correlated:
 
 @register(dist.ZeroSumNormal)
 def zero_sum(d: dist.ZeroSumNormal) -> Standardization:
-    """`value = scale * e` in the coordinates of the arrays that sum to zero, one fewer an axis."""
+    """`value = scale * e` in coordinates of zero-sum arrays, with one element fewer per axis."""
     events = len(d.event_shape)
     scale = jnp.expand_dims(d.scale, tuple(range(-events, 0)))
     return Standardization(jnp.zeros(()), scale, dist.Normal(0.0, 1.0), ZeroSumTransform(events))
 
 
 class SphericalT(dist.Distribution):
-    """Vectors from a multivariate Student-t with unit factor; `log_prob` gives elements a share."""
+    """Vectors from a multivariate Student-t with unit factor; `log_prob` is split over elements."""
 
     support = dist.constraints.real
     pytree_data_fields = ("df",)
@@ -91,7 +91,7 @@ class SphericalT(dist.Distribution):
         super().__init__(batch_shape=(*jnp.shape(df), size))
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Normal draws over the root of a chi-square per vector."""
+        """Normal draws divided by the root of one chi-square draw per vector."""
         key_normal, key_chi2 = jax.random.split(key)
         shape = (*sample_shape, *self.batch_shape)
         mixing = dist.Chi2(self.df).sample(key_chi2, sample_shape) / self.df

@@ -64,9 +64,9 @@ class Standardization:
     """A site seen as `value = transform(u)`, `u = loc + scale * e`, with `e` drawn from `noise`.
 
     `loc` and `scale` broadcast against the value; `noise` is univariate and may keep shape
-    parameters (degrees of freedom, a concentration); `transform` acts on each element alone.
+    parameters (degrees of freedom, a concentration); `transform` acts on each element separately.
     `tails` is for noise with heavy tails: a coordinate in which they are light (`maps/tails.py`),
-    or one over the degrees of freedom where they are a Student-t's. `symmetric` says that `-e` has
+    or, for Student-t tails, one over the degrees of freedom. `symmetric` says that `-e` has
     the law of `e`; `shape_parameters` are the names of what the family is constructed from beside
     `loc` and `scale`, None where it is not made from these two.
     """
@@ -92,14 +92,14 @@ class Standardization:
         return Traits(heavy=self.tails is not None, shape_parameters=self.shape_parameters)
 
     def map(self, lam_loc: Any, lam_scale: Any, reference: Any, mask: Any = None) -> SiteMap:
-        """The map of each element for itself."""
+        """The map of each element on its own."""
         return ElementMap(self, lam_loc, lam_scale, reference, mask)
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Sequential(Standardization):
-    """The same for an element whose location is a function of elements before it."""
+    """The same, for elements whose location depends on the elements before them."""
 
     def map(self, lam_loc: Any, lam_scale: Any, reference: Any, mask: Any = None) -> SiteMap:
         """A map that does not explode along a sequence."""
@@ -115,7 +115,7 @@ _RULES: dict[type, Rule] = {}
 
 
 def register(*types: type[dist.Distribution]) -> Callable[[Rule], Rule]:
-    """Decorator that makes a rule the one for the given distribution types and their subclasses."""
+    """A decorator that registers a rule for the given distribution types and their subclasses."""
 
     def add(rule: Rule) -> Rule:
         for type_ in types:
@@ -165,7 +165,7 @@ def unwrap(fn: dist.Distribution) -> tuple[dist.Distribution, Any]:
 class Pulled(dist.Distribution):
     """The distribution of `e` where `transform(loc + e)` is drawn from `base`.
 
-    TransformedDistribution would take a transformed `base` apart and lose its own density.
+    TransformedDistribution would unwrap a transformed `base` and lose its own density.
     """
 
     support = dist.constraints.real

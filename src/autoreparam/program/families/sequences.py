@@ -31,8 +31,8 @@ UNIT = dist.Normal(0.0, 1.0)
 class Sequence:
     """A site whose elements along `axis` follow each other.
 
-    `first` is the rule of the first one, `follow(previous, input)` that of each later one at the
-    value before it; `inputs` has an entry per later element.
+    `first` is the rule of the first one, `follow(previous, input)` that of each later one given the
+    value before it; `inputs` has one entry per later element.
     """
 
     first: Any
@@ -58,7 +58,7 @@ class Sequence:
 
     @property
     def spread(self) -> Any:
-        """All that the steps are computed from."""
+        """Everything the steps are computed from."""
         return self.first.spread, self.follow, self.inputs
 
     @property
@@ -109,14 +109,14 @@ def state_space(d: dist.GaussianStateSpace) -> Sequence:
 
 @register(dist.EulerMaruyama)
 def euler_maruyama(d: dist.EulerMaruyama) -> Sequence:
-    """`x_(t+h) = x_t + h f(x_t, t) + sqrt(h) g(x_t, t) e`, from a draw of the initial law."""
+    """`x_(t+h) = x_t + h f(x_t, t) + sqrt(h) g(x_t, t) e`, from a draw of the initial value."""
     first: Any = standardize(d.init_dist)
     if (
         first.traits.coupling is Coupling.SEQUENCE
         or not isinstance(first.noise, dist.Normal)
         or not isinstance(first.transform, IdentityTransform)
     ):
-        raise Unsupported("an EulerMaruyama process with an initial law that is not Normal")
+        raise Unsupported("an EulerMaruyama process whose initial distribution is not Normal")
     first = replace(first, loc=jnp.broadcast_to(first.loc, d.init_dist.shape()))
     events = d.event_dim - 1
 

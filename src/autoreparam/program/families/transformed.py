@@ -1,4 +1,4 @@
-"""Element-wise bijections of a registered base: LogNormal and whatever else users compose."""
+"""Element-wise bijections of a registered base: LogNormal, and anything else users compose."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,10 +24,10 @@ from autoreparam.program.traits import Coupling
 
 @register(dist.TransformedDistribution)
 def transformed(d: dist.TransformedDistribution) -> Standardized:
-    """The base's standardization, with the transforms put behind its own.
+    """The base's standardization, with the transforms appended to its own.
 
-    Affine steps that come first are part of the location and the scale, so that
-    `AffineTransform(mu, tau)` of a unit Normal is a `Normal(mu, tau)` here too.
+    Leading affine steps become part of the location and the scale, so that `AffineTransform(mu,
+    tau)` of a unit Normal is a `Normal(mu, tau)` here too.
     """
     rule: Any = standardize(d.base_dist)
     if rule.traits.coupling is Coupling.SEQUENCE:
@@ -42,7 +42,7 @@ def transformed(d: dist.TransformedDistribution) -> Standardized:
             rule = replace(rule, loc=loc, scale=scale)
     for step in steps:
         if step.domain.event_dim or step.codomain.event_dim:
-            raise Unsupported(f"{type(step).__name__} does not act on each element alone")
+            raise Unsupported(f"{type(step).__name__} does not act on each element separately")
         if isinstance(step, AbsTransform):
             raise Unsupported("AbsTransform cannot be undone")
     if len(steps) == 1:
@@ -51,7 +51,7 @@ def transformed(d: dist.TransformedDistribution) -> Standardized:
 
 
 def _flat(transforms) -> list:
-    """The single steps of nested compositions, without the ones that do nothing."""
+    """The individual steps of nested compositions, without identities."""
     steps = []
     for step in transforms:
         if isinstance(step, ComposeTransform):

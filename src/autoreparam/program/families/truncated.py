@@ -1,8 +1,8 @@
-"""Families cut off at bounds or folded at zero: shifted in the coordinates of their support.
+"""Families truncated at bounds or folded at zero: shifted in the coordinates of their support.
 
 `asinh(x / 2)` is the log of the positive root of `r**2 - x r - 1`: about `log x` for a location far
-inside the bound and `-log|x|` far outside, as the log mean of a truncated Normal is. Bounds that
-depend on latents are taken at their values.
+inside the bound and `-log|x|` far outside, like the log mean of a truncated Normal. Bounds that
+depend on latents use their current values.
 """
 
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from autoreparam.program.families.registry import (
 
 @register(dist.LeftTruncatedDistribution)
 def left_truncated(d: dist.LeftTruncatedDistribution) -> Standardization:
-    """`value = low + exp(u)`, shifted by the log of the distance at which the mass lies."""
+    """`value = low + exp(u)`, shifted by the log of the distance from the bound to the mass."""
     loc, scale = d.base_dist.loc, d.base_dist.scale
     return shift(d, exp_from(d.low), jnp.log(scale) + jnp.arcsinh((loc - d.low) / (2 * scale)))
 

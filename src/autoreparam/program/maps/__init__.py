@@ -1,4 +1,4 @@
-"""Maps between noise, working coordinates and values: one file a kind of coupling."""
+"""Maps between noise, working coordinates and values: one file per kind of coupling."""
 
 from autoreparam.program.maps.correlated import CorrelatedMap
 from autoreparam.program.maps.element import ElementMap, Point, SiteMap, SteadyMap

@@ -6,7 +6,7 @@ Element i has the location `c_i = m_i + Σ_(j<i) L_ij e_j` given those before it
     working_i = (d_i / s0_i)^(λ_i - 1) (λ_i c_i + d_i e_i)
 
 so the rows of the factor are mixed with the identity: λ = 1 gives `u`, λ = 0 whitens, and the map
-can be undone for every λ, since it is triangular with a positive diagonal.
+is invertible for every λ, since it is triangular with a positive diagonal.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CorrelatedMap(SiteMap):
         return jnp.log(self.rule.scale)
 
     def _mixed(self) -> Array:
-        """The factor with λ times what is below its diagonal."""
+        """The factor with everything below its diagonal multiplied by λ."""
         factor = self.rule.factor
         own = jnp.eye(factor.shape[-1], dtype=bool)
         return factor * jnp.where(own, 1.0, self.lam_loc[..., :, None])

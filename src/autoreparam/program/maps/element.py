@@ -4,9 +4,10 @@ With `loc = m`, `scale = s`, noise `e`, and the reference scale `s0`:
 
     working = λ m + s0 (s / s0)^λ e        value = transform(m + s e)
 
-The first λ (of the location) and the second (of the scale) are the same unless untied. Where noise
-has heavy tails, `e` in `working` is replaced by its coordinate with lighter ones (`tails.py`). That
-is the map of a family whose elements are independent; `SiteMap` is what every kind of map can do.
+The first λ (of the location) and the second (of the scale) are the same unless untied. Where the
+noise has heavy tails, `e` in `working` is replaced by a coordinate with lighter ones (`tails.py`).
+That is the map of a family whose elements are independent; `SiteMap` is the interface that all maps
+share.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from autoreparam.program.maps.tails import Student
 
 
 class Point(NamedTuple):
-    """A point of a site: its noise `e`, and `u`, the value without constraints."""
+    """A point of a site: its noise `e`, and `u`, its unconstrained value."""
 
     noise: Array
     free: Array
@@ -37,7 +38,7 @@ class SiteMap(ABC):
     """One site's rule with its λ: noise <-> working coordinates <-> value.
 
     The map from noise to working coordinates, and that from noise to `u`, are triangular: each has
-    one logarithm of a derivative per element, and their sum is the log-determinant.
+    one log derivative per element, and their sum is the log-determinant.
     """
 
     rule: Any
@@ -45,7 +46,7 @@ class SiteMap(ABC):
     lam_scale: Any
     reference: Any
     mask: Any = None
-    tail: Any = None  # of heavy-tailed noise: 0 as it is, 1 as light as a Normal's
+    tail: Any = None  # of heavy-tailed noise: 0 leaves it alone, 1 makes it as light as a Normal's
 
     @abstractmethod
     def point(self, working: Array) -> Point:
@@ -91,7 +92,7 @@ class SiteMap(ABC):
         """`log |d value / d working|` of each element."""
         transform = self.rule.transform
         constrain = transform.log_abs_det_jacobian(point.free, transform(point.free))
-        if events := transform.domain.event_dim:  # one number for all of them: a share each
+        if events := transform.domain.event_dim:  # one number for all of them, divided equally
             axes = tuple(range(-events, 0))
             constrain = jnp.expand_dims(constrain, axes) / _sizes(point.free, events)
         return self.log_scale(point) - self.log_stretch(point) + constrain
@@ -137,7 +138,7 @@ class ElementMap(SiteMap):
         return jnp.log(self.rule.scale)
 
     def total_log_prob(self, point: Point) -> Array:
-        """The sum of `log_prob`; cheaper, since scales are mostly scalars."""
+        """The sum of `log_prob`; cheaper than summing, since scales are mostly scalars."""
         ones = point.noise.size // jnp.size(self.reference)
         stretch = _sum_of_product(jnp.asarray(self.lam_scale), self._log_ratio())
         log_reference = ones * jnp.sum(jnp.log(self.reference))
@@ -146,7 +147,7 @@ class ElementMap(SiteMap):
         return jnp.sum(self.rule.noise.log_prob(point.noise)) - stretch - log_reference
 
     def _pull(self) -> Array:
-        """What a unit of location adds to the working coordinate."""
+        """What one unit of location adds to the working coordinate."""
         return self.lam_loc
 
     @property
@@ -168,11 +169,11 @@ class ElementMap(SiteMap):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class SteadyMap(ElementMap):
-    """The map of an element whose location is a function of elements before it.
+    """The map of an element whose location depends on the elements before it.
 
-    With `working = (s / s0)^(λ - 1) (λ m + s e)` there is `u = (1 - λ) m + ...`: what
-    goes from element to element is multiplied by `1 - λ`. With the map of independent elements it
-    would be by `1 - λ (s / s0)^(1 - λ)`, and a sequence would explode where `s` is far above `s0`.
+    With `working = (s / s0)^(λ - 1) (λ m + s e)`, `u = (1 - λ) m + ...`: what is passed from
+    element to element is multiplied by `1 - λ`. With the map of independent elements the factor
+    would be `1 - λ (s / s0)^(1 - λ)`, and a sequence would explode where `s` is far above `s0`.
     """
 
     def _pull(self) -> Array:
@@ -187,7 +188,7 @@ def _shrink(working, loc, log_ratio, lam_loc, lam_scale, reference) -> Array:
 
 @partial(_shrink.defjvp, symbolic_zeros=True)
 def _(primals, tangents):
-    # Written out so that the exponential is evaluated once, and not again for the gradient; signs
+    # Written out so that the exponential is evaluated only once, not again for the gradient; signs
     # go with the tangents, which are mostly scalars. Both matter at a million elements.
     working, loc, log_ratio, lam_loc, lam_scale, reference = primals
     factor = jnp.exp(-lam_scale * log_ratio) / reference
@@ -204,7 +205,7 @@ def _(primals, tangents):
 
 
 def _sum_of_product(full: Array, small: Array) -> Array:
-    """`sum(full * small)` for a `small` that broadcasts to `full`, without spreading it out."""
+    """`sum(full * small)` for a `small` that broadcasts to `full`, without expanding it."""
     small = jnp.reshape(small, (1,) * (full.ndim - jnp.ndim(small)) + jnp.shape(small))
     spread = tuple(i for i in range(full.ndim) if small.shape[i] != full.shape[i])
     return jnp.sum(jnp.sum(full, axis=spread, keepdims=True) * small)

@@ -19,8 +19,8 @@ class SequenceMap(SiteMap):
     """The map of all elements of a sequence, linear in its length.
 
     The rule has `first`, the rule of the first element, and `follow(previous, input)`, the rule of
-    a later one at the value before it. Only the way from working coordinates or noise to values
-    goes step by step; at known values the elements are independent.
+    a later one given the value before it. Only going from working coordinates or noise to values is
+    sequential; at known values the elements are independent.
     """
 
     def point(self, working: Array) -> Point:
@@ -48,7 +48,7 @@ class SequenceMap(SiteMap):
         return self._each(point.free, lambda map_, e, u: map_.log_scale(Point(e, u)), *point[:2])
 
     def _lead(self, array: Any, like: Array) -> Array:
-        """The array spread like another, with time as its first axis."""
+        """The array broadcast like another, with time as its first axis."""
         return jnp.moveaxis(jnp.broadcast_to(array, jnp.shape(like)), self.rule.axis, 0)
 
     def _lams(self, like: Array) -> tuple[Array, ...]:
@@ -70,7 +70,7 @@ class SequenceMap(SiteMap):
         return Point(*(jnp.moveaxis(part, 0, self.rule.axis) for part in joined))
 
     def _each(self, free: Array, read: Callable[..., Array], *given: Array) -> Array:
-        """A reading of every element's own map at known values, all at once."""
+        """A quantity from each element's own map at known values, for all elements at once."""
         lams, arrays = self._lams(free), [self._lead(array, free) for array in given]
         lead = self._lead(free, free)
 

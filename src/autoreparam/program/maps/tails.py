@@ -1,7 +1,7 @@
-"""Coordinates in which heavy tails are those of a Normal.
+"""Coordinates in which heavy tails become those of a Normal.
 
-Each kind of tails has a coordinate `v` of the noise `e`; a share between 0, `v = e`, and 1 says how
-much of it is used.
+Each kind of tail has a coordinate `v` of the noise `e`; a share between 0 (`v = e`) and 1 says how
+far to go.
 """
 
 from functools import partial
@@ -14,20 +14,20 @@ from jax import Array
 from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import gammaln
 
-SERIES = 0.5  # up to which a series is exact, and derivatives without it are not
+SERIES = 0.5  # up to here the series is exact, and derivatives without it are not
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)  # even ones, from 2
 COEFFICIENTS = (0.0, *(b / (2 * n * factorial(2 * n)) for n, b in enumerate(BERNOULLI, start=1)))
 NEWTON = 10  # steps
 
 
 class Student(NamedTuple):
-    """Tails of a Student-t of ν degrees of freedom; `weight` is 1/ν.
+    """Tails of a Student-t with ν degrees of freedom; `weight` is 1/ν.
 
         q v² = log1p(q e²)
 
-    At `q = 1/ν` the tail of `v` falls like `exp(-v²/2)`, and its body is Normal too but for a
-    percent; at `q = 0` there is `v = e`. In between tails are Normal but wider. All of it is sound
-    as long as `e²` is a number: up to 10^19 in single precision.
+    At `q = 1/ν` the tail of `v` falls like `exp(-v²/2)`, and its body is within a percent of
+    Normal; at `q = 0`, `v = e`. In between tails are Normal but wider. All of this works as long as
+    `e²` is finite: up to 10^19 in single precision.
     """
 
     weight: Any
@@ -57,9 +57,9 @@ class Student(NamedTuple):
 class LogGamma(NamedTuple):
     """The left tail of the logarithm of a Gamma variable, long where its shape is small.
 
-    A Gamma variable of shape 1/2 is half the square of a Normal one, `z`; of a smaller shape `a` it
-    is nearly a multiple of `z^(1/a)` where it is small. `v` is a Normal variable with the quantiles
-    of `|z|`, but for a few percent:
+    A Gamma variable of shape 1/2 is half the square of a Normal one, `z`; with a smaller shape `a`
+    it is, where small, nearly a multiple of `z^(1/a)`. Within a few percent, `v` is a Normal
+    variable with the quantiles of `|z|`:
 
         |z| = (s + v) / 2 exp(-r²/2),    s = sqrt(v² + 3),    r = (sqrt(v² + 1.62) - v) / 2
     """
@@ -103,7 +103,7 @@ def _slope(light: Array, shape: Any, share: Any) -> Array:
 def _solve(noise: Array, shape: Array, share: Array) -> Array:
     """`v` at `e`, by Newton's method from the left, where it cannot overshoot.
 
-    It starts where the nearer of the two parts of the coordinate alone would be.
+    It starts where the nearer of the coordinate's two parts would be on its own.
     """
     tiny, power = jnp.finfo(noise.dtype).eps, jnp.minimum(shape, 0.5)
     depth = -jnp.minimum(noise, 0.0)
@@ -168,6 +168,6 @@ def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
 
 @_polynomial.defjvp
 def _(coefficients, primals, tangents):
-    # A polynomial again: to differentiate its steps takes many more products, more so twice.
+    # A polynomial again: differentiating its steps takes many more products, especially twice.
     slope = tuple(n * coefficient for n, coefficient in enumerate(coefficients))[1:]
     return _polynomial(coefficients, *primals), _polynomial(slope, *primals) * tangents[0]

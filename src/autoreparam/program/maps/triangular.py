@@ -1,8 +1,8 @@
-"""Products and solutions with triangular matrices in batches.
+"""Products with, and solutions of, batches of triangular matrices.
 
 Small ones, of which there may be thousands (a 2x2 factor for every group), are written out row by
-row as operations on the whole batch: a call of the linear algebra library for each would cost more
-than the arithmetic.
+row as operations on the whole batch: a linear algebra call for each would cost more than the
+arithmetic.
 """
 
 import jax.numpy as jnp

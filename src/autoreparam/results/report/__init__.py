@@ -1,4 +1,4 @@
-"""A run as one page that can be mailed: `report`."""
+"""A run as one self-contained page: `report`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def report(
     alternatives: Mapping[str, xarray.DataTree] | None = None,
     title: str | None = None,
 ) -> Path:
-    """Writes one self-contained page about a run, and gives back its path.
+    """Writes one self-contained page about a run, and returns its path.
 
-    It holds a verdict, the table of sites, λ element by element, the geometry before and after, the
-    cost, traces of the worst variables, and what to do about what is wrong. `alternatives` are
-    other runs of the same model, by name, to compare the efficiency with.
+    It has a verdict, what to do about problems, the table of sites, λ element by element, the
+    geometry before and after, the cost, and traces of the worst variables. `alternatives` are other
+    runs of the same model, by name, whose efficiency is shown beside it.
 
     >>> ar.report(tree, "report.html", alternatives={"centered": other})
     """

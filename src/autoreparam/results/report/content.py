@@ -1,4 +1,4 @@
-"""What a report says, as plain values: everything that is computed, nothing that is drawn."""
+"""What a report says, as plain values: all of the computing, none of the drawing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS = ("parameterization", "kernel", "integrator", "chains", "warmup", "dra
 
 @dataclass(frozen=True)
 class SiteRow:
-    """One latent site: what it is, how it was moved, how well it is known."""
+    """One latent site: what it is, how it was reparameterized, how well it was estimated."""
 
     name: str
     distribution: str
@@ -48,7 +48,7 @@ class SiteRow:
 
 @dataclass(frozen=True)
 class Series:
-    """The draws of one scalar, (chain, draw), and how well they know it."""
+    """The draws of one scalar, (chain, draw), and how good they are."""
 
     name: str
     draws: np.ndarray
@@ -91,7 +91,7 @@ class Content:
 def gather(
     tree: xarray.DataTree, alternatives: Mapping[str, xarray.DataTree], title: str | None = None
 ) -> Content:
-    """What the page will say about a run and the runs it is compared with."""
+    """What the page says about a run and the runs it is compared with."""
     posterior = tree["posterior"].to_dataset()
     latents = [name for name in texts(tree.attrs["latents"]) if name in posterior]
     variables = [posterior[name] for name in latents]
@@ -145,7 +145,7 @@ def verdict(found: Efficiency, said: list[str]) -> str:
     if not said:
         return f"These draws can be used: {reasons}."
     things = "one thing is" if len(said) == 1 else f"{len(said)} things are"
-    return f"Look before you use these draws, {things} wrong: {reasons}."
+    return f"Check these draws before you use them, {things} wrong: {reasons}."
 
 
 def _diverged(count: int) -> str:
@@ -155,7 +155,7 @@ def _diverged(count: int) -> str:
 
 
 def worst_pair(tree: xarray.DataTree, site: str | None = None) -> Pair | None:
-    """The pair that depends on each other most as the model is written; of one site if named."""
+    """The most dependent pair in the model as written; of one site if named."""
     if "geometry" not in tree:
         return None
     pairs = tree["geometry"].to_dataset()
@@ -210,7 +210,7 @@ def _range(variable: xarray.DataArray) -> tuple[float, float] | None:
 
 
 def _inflation(tree: xarray.DataTree, name: str, when: str) -> float:
-    """The largest variance inflation of a site's elements, where the run has measured it."""
+    """The largest variance inflation of a site's elements, if the run measured it."""
     key = f"inflation_{when}"
     if "learning" not in tree or key not in tree["learning"]:
         return np.nan

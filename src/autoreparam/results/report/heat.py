@@ -1,4 +1,4 @@
-"""λ of every element as colored cells, with its value on hover, by arrow keys and in a table."""
+"""λ of every element as colored cells, with its value on hover, with arrow keys and in a table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from autoreparam.results.lam import SiteLam
 
-CELLS = 600  # of a site; beyond that a cell stands for several elements
+CELLS = 600  # per site; with more elements, a cell stands for several
 STOPS = ((0x44, 0x39, 0x83), (0x31, 0x68, 0x8E), (0x21, 0x91, 0x8C), (0x5E, 0xC9, 0x62),
          (0xFD, 0xE7, 0x25))  # viridis without its black end  # fmt: skip
 
@@ -32,7 +32,7 @@ def heat_map(site: SiteLam) -> str:
     inside = "".join(
         f'<i style="background:{color(lam)}" data-tip="{escape(said)}"></i>' for lam, said in cells
     )
-    said = f"λ of {site.variable}: {_range(site.lam)}. Arrow keys go from element to element."
+    said = f"λ of {site.variable}: {_range(site.lam)}. Arrow keys move between elements."
     return (
         f'<div class="heat{" matrix" if columns else ""}" tabindex="0" role="img" '
         f'aria-label="{escape(said)}" data-columns="{columns}"{style}>{inside}</div>'
@@ -40,7 +40,7 @@ def heat_map(site: SiteLam) -> str:
 
 
 def legend() -> str:
-    """The scale of colors."""
+    """The color scale."""
     shades = ",".join(color(part) for part in np.linspace(0, 1, 9))
     return (
         '<div class="legend"><span>0, non-centered</span>'

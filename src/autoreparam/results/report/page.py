@@ -1,4 +1,4 @@
-"""The page itself: content to HTML. Whatever comes from a user is escaped here."""
+"""The page itself: turns content into HTML. Everything that comes from a user is escaped here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VALUES_LISTED = 2000  # of λ, in the table under the heat map
 
 
 def render(content: Content) -> str:
-    """The whole page, with its style and its few lines of script inside."""
+    """The whole page, with its style and its script inside."""
     sections = [
         _warnings(content),
         _sites(content.sites),
@@ -51,14 +51,14 @@ def render(content: Content) -> str:
 <header>
 <h1>{title}</h1>
 <p class="verdict {"good" if content.good else "bad"}"><strong>{
-        "Good." if content.good else "Check."
+        "Good." if content.good else "Look closer."
     }</strong> {escape(content.verdict)}</p>
 {_numbers(content)}
 <nav aria-label="Sections"><ul>{links}</ul></nav>
 </header>
 <main id="main" tabindex="-1">{body}</main>
-<footer><p>Made by autoreparam {escape(content.versions.get("autoreparam", ""))}. The page needs no
-network.</p></footer>
+<footer><p>Made by autoreparam {escape(content.versions.get("autoreparam", ""))}. This page works
+offline.</p></footer>
 <div id="tip" role="status" aria-live="polite" hidden></div>
 <script>{_asset("script.js")}</script>
 </body>
@@ -83,7 +83,7 @@ def _numbers(content: Content) -> str:
     numbers = {
         "smallest ESS": _number(found.ess),
         "ESS per 1000 gradients": _number(found.ess_per_1000_sampling, ",.3g"),
-        "the same, all costs counted": _number(found.ess_per_1000_total, ",.3g"),
+        "the same, all costs included": _number(found.ess_per_1000_total, ",.3g"),
         "largest R-hat": _number(found.r_hat, ".3f"),
         "divergences": f"{found.divergences:,}",
         "chains × draws": f"{found.chains} × {found.draws:,}",
@@ -119,8 +119,8 @@ def _sites(rows: list[SiteRow]) -> tuple[str, str]:
         cells += [_number(row.ess), _number(row.r_hat, ".3f"), why]
         lines.append(cells)
     text = (
-        "<p>λ says how far an element is centered; a tail, how much lighter the sampler saw heavy "
-        "tails. ESS is the smallest of the site's elements, R-hat the largest.</p>"
+        "<p>λ says how far an element is centered; a tail, how much lighter heavy tails were made "
+        "for the sampler. ESS is the smallest over the site's elements, R-hat the largest.</p>"
     )
     return "Sites", text + Table(head, lines).to_html("Latent sites of the model", "sites")
 
@@ -147,7 +147,7 @@ def _lam(content: Content) -> tuple[str, str]:
             (label, f"{lam:.3f}") for site in sites for label, lam in zip(site.labels, site.lam)
         ]
         more = len(listed) - VALUES_LISTED
-        left = f"<p>{more:,} more are left out.</p>" if more > 0 else ""
+        left = f"<p>{more:,} more are not shown.</p>" if more > 0 else ""
         table = Table(("element", "λ"), listed[:VALUES_LISTED]).to_html("λ of each element")
         parts.append(f"<details><summary>All values</summary>{table}{left}</details>")
     if not parts:
@@ -172,11 +172,11 @@ def _efficiency(content: Content) -> tuple[str, str]:
         for name, e in compared.items()
     ]
     text = (
-        "<p>Effective draws of the worst variable per 1000 gradients: of the sampling phase alone, "
-        "and with warm-up and learning counted. More is better.</p>"
+        "<p>Effective draws of the worst variable per 1000 gradients: for the sampling phase "
+        "alone, and with warm-up and learning included. More is better.</p>"
     )
     if len(compared) == 1:
-        text += "<p>No other parameterization was run beside this one.</p>"
+        text += "<p>There are no other runs to compare with.</p>"
     head = ("run", "sampling", "all costs", "divergences", "R-hat")
     return "Efficiency", text + Table(head, rows).to_html("ESS per 1000 gradients", "bars")
 
@@ -208,10 +208,10 @@ def _geometry(pair: Pair | None) -> tuple[str, str]:
             f"<figure>{picture}<figcaption>{title}. Dependence {size:.2f}.</figcaption></figure>"
         )
     text = (
-        f"<p>The pair that depends on each other most, {escape(pair.child)} and "
+        f"<p>The two variables that depend on each other most, {escape(pair.child)} and "
         f"{escape(pair.parent)}, in unconstrained coordinates. A funnel or a narrow line is hard "
-        "to sample, a round cloud easy. Dependence is a rank correlation, of values or of spread; "
-        f"0 is none. Crosses are divergences ({hits} here).</p>"
+        "to sample, a round cloud is easy. Dependence is a rank correlation, of values or of "
+        f"spread; 0 means none. Crosses are divergences ({hits} here).</p>"
     )
     return "Geometry", f'{text}<div class="figures">{"".join(figures)}</div>'
 
@@ -220,15 +220,15 @@ def _ledger(ledger: Mapping[str, int]) -> tuple[str, str]:
     total = sum(ledger.values())
     words = {
         "learning": "learning λ before the run",
-        "warmup": "starts, step size, metric, warm-up draws",
-        "sampling": "the draws that are kept",
+        "warmup": "starting points, step size, metric, warm-up draws",
+        "sampling": "the draws of the posterior",
     }
     rows = [
         (name, f"{count:,}", _share(count, total), words.get(name, ""))
         for name, count in ledger.items()
     ]
     rows.append(("total", f"{total:,}", _share(total, total), ""))
-    text = "<p>Every gradient of the log density that any chain asked for.</p>"
+    text = "<p>Every gradient of the log density that any chain computed.</p>"
     head = ("purpose", "gradients", "share", "what for")
     return "Gradient ledger", text + Table(head, rows).to_html("Gradients by purpose")
 
@@ -249,8 +249,8 @@ def _worst(series: list[Series]) -> tuple[str, str]:
         parts.append(
             f"<h3>{escape(one.name)}</h3><p>{numbers}</p>"
             f'<div class="figures"><figure>{lines}<figcaption>Trace: chains should look alike and '
-            f"never stand still.</figcaption></figure><figure>{levels}<figcaption>Ranks by chain: "
-            "lines should stay near the level.</figcaption></figure></div>"
+            f"never get stuck.</figcaption></figure><figure>{levels}<figcaption>Ranks by chain: "
+            "lines should stay close to level.</figcaption></figure></div>"
         )
     return "Worst variables", "".join(parts)
 

@@ -1,4 +1,4 @@
-"""Small pictures as SVG text: scatter, traces, ranks. Colors come from the page's style."""
+"""Small plots as SVG text: scatter, traces, ranks. Colors come from the page's style."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def scatter(
 
 
 def traces(draws: np.ndarray, said: str) -> str:
-    """One line a chain over the draws, (chain, draw)."""
+    """One line per chain over the draws, (chain, draw)."""
     width, height, pad = 480, 180, 40
     take = np.unique(np.linspace(0, draws.shape[1] - 1, TRACE_POINTS).astype(int))
     shown = draws[:, take]
@@ -56,7 +56,7 @@ def traces(draws: np.ndarray, said: str) -> str:
 
 
 def ranks(draws: np.ndarray, said: str) -> str:
-    """How the ranks of each chain's draws are spread: level where chains agree."""
+    """The distribution of the ranks of each chain's draws: level where chains agree."""
     chains, count = draws.shape
     order = np.argsort(np.argsort(draws.ravel())).reshape(chains, count)
     bins = min(RANK_BINS, max(2, count // 5))
