@@ -106,7 +106,7 @@ def test_sample_refuses_a_shape_that_does_not_fit(folder, monkeypatch):
 
 def test_sample_refuses_an_ending_it_cannot_write_before_it_runs(folder, monkeypatch):
     words = ("sample", "model.py:groups", "--data", "data.json", "--out", "run.txt")
-    assert "ends in .nc or .zarr; found 'run.txt'" in refused(folder, monkeypatch, *words)
+    assert "ending in .nc or .zarr; found 'run.txt'" in refused(folder, monkeypatch, *words)
 
 
 def test_resume_extends_a_run_and_speaks_json(folder, sampled):
@@ -132,7 +132,7 @@ def test_inspect_shows_the_table_of_sites(folder):
     [
         (("nowhere.py:groups",), "nowhere.py: there is no such file"),
         (("model.py:group",), "model.py has no function 'group'; its functions are 'groups'"),
-        (("model.py:LIMIT",), "is no function but a int"),
+        (("model.py:LIMIT",), "is not a function but of type int"),
         (("model.py",), "expected path/to/model.py:function"),
         (("no_such_package:groups",), "could not be imported"),
         (("model.py:groups",), "needs 'sigma'; the data hold none"),
@@ -317,7 +317,7 @@ def test_damaged_data_are_refused_in_words(tmp_path, name, text, message):
 def test_what_the_model_does_not_take_is_refused_or_ignored(folder, monkeypatch):
     (folder / "extra.json").write_text(json.dumps(DATA | {"N": 3}))
     words = ("inspect", "model.py:groups", "--data", "extra.json")
-    assert "'N', which is no argument" in refused(folder, monkeypatch, *words)
+    assert "'N', which is not an argument" in refused(folder, monkeypatch, *words)
     assert CliRunner().invoke(app, [*words, "--ignore-extra"]).exit_code == 0
 
 

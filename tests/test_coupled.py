@@ -106,7 +106,7 @@ def test_a_process_that_starts_from_a_sequence_stays_centered_and_inspect_says_w
 
     site = ar.inspect(model)["x"]
     assert not site.candidate
-    assert "an initial law that is not Normal; stays centered" in site.note
+    assert "whose initial distribution is not Normal; stays centered" in site.note
 
 
 @rows

@@ -75,7 +75,7 @@ def test_initial_values_of_some_sites_leave_the_others_free():
     assert model.initial_values({"tau": jnp.array(2.0)}) == {"tau": jnp.array(2.0)}
     with pytest.raises(ModelError, match="initial value for 'theta' needs one for 'mu' too"):
         model.initial_values({"theta": VALUES["theta"]})
-    with pytest.raises(ModelError, match=r"'y' is no latent site.*'mu', 'tau', 'theta'"):
+    with pytest.raises(ModelError, match=r"'y' is not a latent site.*'mu', 'tau', 'theta'"):
         model.initial_values({"y": 0.0})
     with pytest.raises(ModelError, match=r"site 'theta': expected a value of shape \(4,\)"):
         model.initial_values({**VALUES, "theta": jnp.zeros(3)})

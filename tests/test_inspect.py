@@ -96,7 +96,7 @@ def test_a_transform_across_elements_stays_centered_and_is_reported():
         )
     )
     assert not site.candidate
-    assert "OrderedTransform does not act on each element alone; stays centered" in site.note
+    assert "OrderedTransform does not act on each element separately; stays centered" in site.note
 
 
 def test_nested_plates_may_sit_at_any_dim():
@@ -237,7 +237,7 @@ def test_a_reparameterized_model_can_be_inspected_and_sampled_itself():
 def test_all_adds_the_sites_whose_location_and_scale_are_constant():
     program = ar.inspect(two_level, sites="all")
     assert names(program.candidates) == ["mu", "tau", "theta"]
-    assert program["mu"].note == "location and scale are constant; asked for"
+    assert program["mu"].note == "location and scale are constant; requested"
 
 
 def test_a_list_of_names_asks_for_just_these():
@@ -250,7 +250,10 @@ def test_a_list_of_names_asks_for_just_these():
 @pytest.mark.parametrize(
     ("sites", "message"),
     [
-        (["nothing"], "site 'nothing' cannot be reparameterized: is no site of the model.*'theta'"),
+        (
+            ["nothing"],
+            "site 'nothing' cannot be reparameterized: is not a site of the model.*'theta'",
+        ),
         (["y"], "site 'y' cannot be reparameterized: observed.*'mu', 'tau', 'theta'"),
         ("theta", "expected 'auto', 'all' or a list of names; found 'theta'"),
     ],

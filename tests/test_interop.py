@@ -41,7 +41,7 @@ def tree():
 
 def test_lam_exported_as_numpyro_code_gives_the_same_coordinates(tree):
     text = ar.interop.numpyro_code(tree)
-    assert "# 'positive' stays centered: LocScaleReparam has no LogNormal." in text
+    assert "# 'positive' stays centered: LocScaleReparam does not support LogNormal." in text
     names: dict = {}
     exec(text, names)
     theirs = names["reparameterized"](groups)
@@ -100,7 +100,7 @@ def test_a_family_of_ones_own_is_exported_where_its_rule_says_what_it_is_made_fr
                    attrs={})  # fmt: skip
     text = ar.interop.numpyro_code(tree)
     assert "'x': LocScaleReparam(0.3, shape_params=[\"asymmetry\"])," in text
-    assert "# 'w' stays centered: LocScaleReparam has no TransformedDistribution." in text
+    assert "# 'w' stays centered: LocScaleReparam does not support TransformedDistribution." in text
     names: dict = {}
     exec(text, names)
     values = {"tau": 2.0, "w": 0.4, "x_decentered": 0.7}

@@ -473,10 +473,10 @@ def _leave(s):
     ("spoil", "attrs", "sentence"),
     [
         (_diverge, {}, "3 of 1600 transitions diverged.*Raise target_accept"),
-        (_part, {}, "R-hat is .* for mu .*the chains disagree.*longer warmup"),
+        (_part, {}, "R-hat is .* for mu .*the chains do not agree.*longer warmup"),
         (_slow, {}, "effective sample size is .* for tau .*Use more draws"),
         (_drift, {}, "E-BFMI is 0.0.*longer warmup"),
-        (_saturate, {}, r"25.0% of the transitions stopped at the greatest tree depth \(10\)"),
+        (_saturate, {}, r"25.0% of the transitions stopped at the maximum tree depth \(10\)"),
         (_break, {}, "effective sample size of mu could not be computed.*not finite"),
         (_leave, {"interrupted": True}, "interrupted after 400 draws per chain.*ar.resume"),
         (_leave, {"fit_converged": False}, "did not converge: λ may be far"),
@@ -499,7 +499,7 @@ def test_short_runs_and_single_chains_are_handled(program, chains, draws):
     assert len(summary(tree)) == 43 + 8
     said = warnings_for(tree, found)
     assert f"after {draws} draws" in said[0]
-    assert any("One chain" in text for text in said) == (chains == 1 and draws > 0)
+    assert any("a single chain" in text for text in said) == (chains == 1 and draws > 0)
 
 
 def test_a_tree_without_draws_or_a_wrong_name_is_refused(program):

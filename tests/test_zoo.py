@@ -685,7 +685,7 @@ def test_a_missing_package_names_the_extra_and_the_folder(tiny, monkeypatch, pac
 
 def test_missing_statsmodels_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "statsmodels.datasets.co2", None)
-    with pytest.raises(DataError, match=r"CO2 series.*'statsmodels'.*autoreparam\[data\]"):
+    with pytest.raises(DataError, match=r"'statsmodels'.*CO2 series.*autoreparam\[data\]"):
         zoo.load("co2_trend")
 
 

@@ -65,7 +65,9 @@ def find_model(spec: str) -> Callable:
         ]
         raise ModelError(f"{place} has no function '{name}'; its functions are {known(there)}")
     if not callable(model):
-        raise ModelError(f"'{name}' in {place} is not a function but a {type(model).__name__}")
+        raise ModelError(
+            f"'{name}' in {place} is not a function but of type {type(model).__name__}"
+        )
     return model
 
 
