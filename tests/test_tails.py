@@ -269,7 +269,10 @@ def test_tails_are_learned_with_lam():
 def test_the_default_lightens_tails_and_finds_the_same_posterior(tmp_path):
     tree = ar.sample(effects, (Y,), draws=2000, progress=False)
     lam = ar.parameterization(tree)
-    assert lam.tail["x"][2:].min() > 0.4
+    # 0.48 with a standard deviation of 0.08 for each of the unknown elements, over 12 runs; the
+    # known ones have 0.01 to 0.05.
+    assert lam.tail["x"][2:].mean() > 0.48 - 3 * 0.08 / np.sqrt(2)
+    assert lam.tail["x"][:2].max() < 0.1
     assert lam["x"][:2].min() > 0.8  # 0.85 to 0.92 over seeds
     plain = ar.Parameterization.noncentered(ar.inspect(effects, (Y,)))
     other = ar.sample(effects, (Y,), draws=8000, parameterization=plain, progress=False)
