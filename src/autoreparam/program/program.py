@@ -108,11 +108,16 @@ class Program:
 
     @cached_property
     def reference_scales(self) -> dict[str, np.ndarray]:
-        """s0 of each candidate: its scale where constant, else the median over prior draws."""
+        """s0 of each candidate: its scale where constant, else the median over prior draws.
+
+        1 where the median's square is beyond single precision, as with an InverseGamma(0.001,
+        0.001) variance: λ travels between precisions, and such a number is no scale of anything.
+        """
         draws, scales = self._prior_draws[0], {}
+        single = np.finfo(np.float32)
         for site in self.candidates:
-            median = np.median(np.asarray(draws[site.name]), axis=0)
-            usable = np.isfinite(median) & (median > np.finfo(median.dtype).tiny)
+            median = np.median(np.asarray(draws[site.name], float), axis=0)
+            usable = (median > single.tiny**0.5) & (median < single.max**0.5)
             scales[site.name] = np.where(usable, median, 1).astype(self.dtype)
         return scales
 
