@@ -21,6 +21,10 @@ def kinetic_energy(momentum):
     return jnp.sum(momentum**2) / 2
 
 
+def luck(key):
+    return jnp.log(jax.random.uniform(key, (2,)))
+
+
 def begin(logdensity, position, momentum):
     value, score = jax.value_and_grad(logdensity)(position)
     return IntegratorState(position, momentum, value, score)
@@ -33,7 +37,7 @@ def step(logdensity, again, size, steps, key, position):
     one_step = velocity_verlet(logdensity, kinetic_energy)
     size = jnp.asarray(size, position.dtype)
     start = begin(logdensity, position, momentum)
-    end, outcome = transition(key, start, one_step, kinetic_energy, size, steps, again)
+    end, outcome = transition(start, one_step, kinetic_energy, size, steps, luck(key), again)
     return end.position, outcome
 
 
@@ -144,7 +148,8 @@ def test_as_many_come_back_from_a_second_try_as_go_there(again):
         """How many of many transitions from a point end at another."""
 
         def one(key):
-            found = transition(key, start, one_step, kinetic_energy, size, steps, again)[0]
+            chance = luck(key)
+            found = transition(start, one_step, kinetic_energy, size, steps, chance, again)[0]
             return jnp.isclose(found.position, end.position).all()
 
         return jnp.mean(jax.vmap(one)(jax.random.split(jax.random.key(0), count)))
@@ -182,9 +187,8 @@ def test_every_step_of_every_trajectory_is_counted(again, logdensity, steps):
 
     start = begin(logdensity, jnp.array([0.1, 0.2]), jnp.array([-2.0, 1.0]))
     with jax.disable_jit():
-        _, outcome = transition(
-            jax.random.key(0), start, one_step, kinetic_energy, jnp.array(3.0), 3, again
-        )
+        chance = luck(jax.random.key(0))
+        _, outcome = transition(start, one_step, kinetic_energy, jnp.array(3.0), 3, chance, again)
     assert outcome.steps == len(taken)
     assert steps in (None, len(taken))
     assert steps or len(taken) < 3 + 6 + 3  # nothing is followed to where there are no numbers
@@ -196,7 +200,7 @@ def test_the_energy_is_that_of_the_state_that_is_kept():
 
     @jax.jit
     def go(key, size):
-        return transition(key, start, one_step, kinetic_energy, size, 3, ALWAYS)
+        return transition(start, one_step, kinetic_energy, size, 3, luck(key), ALWAYS)
 
     for number in range(5):
         for size in (0.1, 0.9):

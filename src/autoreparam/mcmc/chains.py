@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from autoreparam.mcmc.hmc import Info, Kernel, State
+from autoreparam.mcmc.hmc import Info, Kernel, State, blank_info
 from autoreparam.mcmc.interleaved import Slots, draw
 from autoreparam.mcmc.step_size import Adaptation, adapt
 from autoreparam.program.target import Target
@@ -34,6 +34,14 @@ class Trail(NamedTuple):
     logdensity: Any  # (chain, draw)
     step_size: Any  # (chain, draw, slot)
     info: Info  # (chain, draw, slot)
+
+
+def blank_trail(shape: tuple[int, ...], target: Target, slots: int) -> Trail:
+    """A trail of draws of this shape, to be written into."""
+    dtype = target.program.dtype
+    vector, per_slot = np.zeros((*shape, target.size), dtype), (*shape, slots)
+    sizes = np.zeros(per_slot, dtype)
+    return Trail(vector, vector, np.zeros(shape, dtype), sizes, blank_info(per_slot, dtype))
 
 
 @partial(jax.jit, static_argnames="kernel")
@@ -65,13 +73,15 @@ def run_chunk(
             trail = jax.tree.map(lambda all_, one: all_.at[i].set(one), trail, entry)
             return state, adapt(adaptation, info.acceptance_rate), trail
 
-        sizes = slots.tuning.step_size
-        info = jax.eval_shape(partial(draw, kernel), key, target, state, slots, sizes)[1]
-        entry = Trail(state.position, state.score, state.logdensity, sizes, info)
-        trail = jax.tree.map(lambda leaf: jnp.zeros((CHUNK, *leaf.shape), leaf.dtype), entry)
+        trail = blank_trail((CHUNK,), target, len(slots.tuning.step_size))
         return jax.lax.fori_loop(0, count, step, (state, adaptation, trail))
 
-    return jax.vmap(one_chain)(keys, states, adaptation)
+    chains = keys, states, adaptation
+    if len(keys) > 1:
+        return jax.vmap(one_chain)(*chains)
+    # Alone it is compiled in less time: a vectorized loop keeps what a chain that is done has.
+    found = one_chain(*jax.tree.map(lambda leaf: leaf[0], chains))
+    return jax.tree.map(lambda leaf: leaf[None], found)
 
 
 @dataclass(frozen=True)
@@ -91,14 +101,9 @@ class Chains:
         width = max(1, chains // (2 * cores())) if chains > 2 * cores() else 1
         return [slice(i, min(i + width, chains)) for i in range(0, chains, width)]
 
-    def blank(self, slots: int = 1) -> Trail:
+    def blank(self, slots: int) -> Trail:
         """The result of a chunk with no draws."""
-        dtype, lead = self.target.program.dtype, (len(self.keys), 0)
-        vector = np.zeros((*lead, self.target.size), dtype)
-        per_slot = np.zeros((*lead, slots), dtype)
-        count, flag = per_slot.astype(np.int32), per_slot.astype(bool)
-        info = Info(per_slot, flag, per_slot, count, count)
-        return Trail(vector, vector, vector[..., 0], per_slot, info)
+        return blank_trail((len(self.keys), 0), self.target, slots)
 
     def run(
         self, start: int, count: int, states: State, slots: Slots, adaptation: Adaptation

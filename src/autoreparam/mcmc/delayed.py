@@ -42,92 +42,86 @@ class Outcome(NamedTuple):
 
 
 def transition(
-    key: Array,
     start: IntegratorState,
     one_step: Any,
     kinetic_energy: Any,
     step_size: Array,
     steps: Array,
+    luck: Array,
     again: Again,
 ) -> tuple[IntegratorState, Outcome]:
     """The state after one transition, and what happened; `start` holds a fresh momentum.
 
-    All trajectories are one loop with one compiled gradient.
+    `luck` is the logarithm of two uniform numbers, one per try. All trajectories are one loop with
+    one compiled gradient.
     """
-    dtype = start.logdensity.dtype
-    luck = jnp.log(jax.random.uniform(key, (2,), dtype))
+    dtype, zero = start.logdensity.dtype, jnp.zeros((), jnp.int32)
 
     def energy(state: IntegratorState) -> Array:
         return (kinetic_energy(state.momentum) - state.logdensity).astype(dtype)
 
+    energy_at_start = energy(start)
+
     def follow(state: IntegratorState, size: Array, count: Array) -> tuple[Any, Array, Array]:
-        """The end of a trajectory, the largest energy error on the way, and the steps taken."""
-        begin = energy(state)
+        """The end of a trajectory, the energy errors of its steps so far, and the steps taken.
+
+        The errors are that of the last step and the largest; infinite where numbers end.
+        """
 
         def step(carried):
-            state, worst, done = carried
+            state, errors, done = carried
             state = one_step(state, size)
-            return state, jnp.maximum(worst, _sound(energy(state) - begin)), done + 1
+            error = energy(state) - energy_at_start
+            error = jnp.where(jnp.isfinite(error), error, jnp.inf)
+            return state, jnp.stack([error, jnp.maximum(errors[1], error)]), done + 1
 
         def more(carried):
-            _, worst, done = carried
-            return (done < count) & (worst < jnp.inf)
+            _, errors, done = carried
+            return (done < count) & (errors[1] < jnp.inf)
 
-        nothing = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
-        return jax.lax.while_loop(more, step, (state, *nothing))
-
-    def error_of(end: IntegratorState, begin: Array, worst: Array) -> Array:
-        """The energy error of a whole trajectory; one that left the numbers is never accepted."""
-        return jnp.where(worst == jnp.inf, jnp.inf, _sound(energy(end) - begin))
+        return jax.lax.while_loop(more, step, (state, jnp.zeros(2, dtype), zero))
 
     def attempt(carried):
-        number, first, second, first_error, ghost_error, worsts, taken = carried
-        begin = _choose(number == GHOST, _turned(second), start)
-        second_try = number == SECOND
+        number, proposal, errors, taken = carried
+        ghost, second_try = number == GHOST, number == SECOND
+        begin = _choose(ghost, _turned(proposal), start)
         size = jnp.where(second_try, step_size / again.finer, step_size)
         count = jnp.where(second_try, jnp.round(again.longer * steps).astype(jnp.int32), steps)
-        end, worst, done = follow(begin, size, count)
-        error = error_of(end, energy(begin), worst)
-        first = _choose(number == FIRST, end, first)
-        second = _choose(second_try, end, second)
-        first_error = jnp.where(number == FIRST, error, first_error)
-        ghost_error = jnp.where(number == GHOST, error, ghost_error)
-        worsts = worsts.at[number].set(worst)
+        end, found, done = follow(begin, size, count)
+        errors = errors.at[number].set(found)
         # A second try that left the numbers needs no ghost: it is not accepted.
-        enough = (first_error < again.patience) | (luck[0] < -first_error)
-        stop = jnp.where(number == FIRST, enough, second_try & (worst == jnp.inf))
+        enough = (found[0] < again.patience) | (luck[0] < -found[0])
+        stop = jnp.where(number == FIRST, enough, second_try & (found[1] == jnp.inf))
         number = jnp.where(stop, GHOST + 1, number + 1)
-        return number, first, second, first_error, ghost_error, worsts, taken + done
+        return number, _choose(ghost, proposal, end), errors, taken + done
 
-    zero, infinite = jnp.zeros((), jnp.int32), jnp.full((), jnp.inf, dtype)
-    carried = (zero, start, start, infinite, infinite, jnp.zeros(3, dtype), zero)
-    found = jax.lax.while_loop(lambda c: c[0] <= GHOST, attempt, carried)
-    _, first, second, first_error, ghost_error, worsts, taken = found
-
-    accept_first = luck[0] < -first_error
-    tried_again = (first_error >= again.patience) & ~accept_first
-    second_error = error_of(second, energy(start), worsts[SECOND])
-    log_ratio = _log_again(ghost_error, again) - _log_again(first_error, again) - second_error
+    errors = jnp.full((3, 2), jnp.inf, dtype)
+    carried = jax.lax.while_loop(
+        lambda carried: carried[0] <= GHOST, attempt, (zero, start, errors, zero)
+    )
+    _, proposal, errors, taken = carried
+    first, second = errors[FIRST], errors[SECOND]
+    # The way back starts at the proposal, not at the start.
+    ghost_error = errors[GHOST, 0] - second[0]
+    accept_first = luck[0] < -first[0]
+    tried_again = (first[0] >= again.patience) & ~accept_first
+    log_ratio = _log_again(ghost_error, again) - _log_again(first[0], again) - second[0]
     accept_second = tried_again & (luck[1] < jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio))
-    state = _choose(accept_first, first, _choose(accept_second, second, start))
+    last = jnp.where(tried_again, second, first)
+    accepted = accept_first | accept_second
     outcome = Outcome(
-        acceptance=jnp.exp(-jnp.maximum(first_error, 0)),
-        worst=jnp.where(tried_again, worsts[SECOND], worsts[FIRST]),
-        energy=energy(state),
+        acceptance=jnp.exp(-jnp.maximum(first[0], 0)),
+        worst=last[1],
+        energy=energy_at_start + jnp.where(accepted, last[0], 0),
         steps=taken,
     )
-    return state, outcome
+    return _choose(accepted, proposal, start), outcome
 
 
 def _log_again(error: Array, again: Again) -> Array:
     """`log r`: the logarithm of the probability of a second try after this energy error."""
     rejected = jnp.log1p(-jnp.exp(-jnp.maximum(error, again.patience)))
     return jnp.where(error >= again.patience, rejected, -jnp.inf)
-
-
-def _sound(error: Array) -> Array:
-    """The error, or infinity where it is no number."""
-    return jnp.where(jnp.isfinite(error), error, jnp.inf)
 
 
 def _turned(state: IntegratorState) -> IntegratorState:

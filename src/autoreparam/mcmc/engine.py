@@ -12,7 +12,7 @@ from jax import Array
 
 from autoreparam.mcmc.chains import Chains, Trail
 from autoreparam.mcmc.hmc import Kernel, State, Tuning, tuning_like
-from autoreparam.mcmc.interleaved import slot_count, stack_slots
+from autoreparam.mcmc.interleaved import stack_slots
 from autoreparam.mcmc.policy import Policy
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.mcmc.state import Ledger, RunState, Slot
@@ -84,7 +84,6 @@ class Engine:
     def fresh(self, state: RunState, active: bool | None = None) -> RunState:
         """The state with step-size adaptation restarted from its current step sizes."""
         sizes = [np.asarray(tuning.step_size) for tuning in state.tunings]
-        sizes += [sizes[-1]] * (slot_count(state.lams) - len(sizes))
         all_chains = np.tile(np.stack(sizes), (len(self.keys), 1))
         if active is None:
             # In the last windows: steps that adapt to the chain would bias the acceptance rate.

@@ -51,6 +51,12 @@ class Info(NamedTuple):
     tree_depth: Any
 
 
+def blank_info(shape: tuple[int, ...], dtype: Any) -> Info:
+    """Infos of this shape, to be written into."""
+    real, count = np.zeros(shape, dtype), np.zeros(shape, np.int32)
+    return Info(real, np.zeros(shape, bool), real, count, count)
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A transition, "hmc" or "nuts". Hashable, so that it can select compiled code."""
@@ -73,30 +79,41 @@ class Kernel:
         def logdensity(position: Array) -> Array:
             return target.logdensity(position, lam)
 
-        start, metric = hmc.HMCState(*state), tuning.inverse_mass.build()
         if self.name == "nuts":
-            build = nuts.build_kernel(divergence_threshold=int(self.divergence))
-            end, info = build(key, start, logdensity, tuning.step_size, metric, self.max_tree_depth)
-            depth = info.num_trajectory_expansions
-        else:
-            return self._hmc(key, logdensity, state, tuning)
+            return self._nuts(key, logdensity, state, tuning)
+        return self._hmc(key, logdensity, state, tuning)
+
+    def _nuts(
+        self, key: Array, logdensity: Any, state: State, tuning: Tuning
+    ) -> tuple[State, Info]:
+        build = nuts.build_kernel(divergence_threshold=int(self.divergence))
+        start, metric = hmc.HMCState(*state), tuning.inverse_mass.build()
+        end, info = build(key, start, logdensity, tuning.step_size, metric, self.max_tree_depth)
         return State(*end), Info(
             acceptance_rate=info.acceptance_rate,
             diverging=info.is_divergent,
             energy=info.energy,
             n_steps=jnp.asarray(info.num_integration_steps, jnp.int32),
-            tree_depth=jnp.asarray(depth, jnp.int32),
+            tree_depth=jnp.asarray(info.num_trajectory_expansions, jnp.int32),
         )
 
     def _hmc(self, key: Array, logdensity: Any, state: State, tuning: Tuning) -> tuple[State, Info]:
-        jitter_key, momentum_key, key = jax.random.split(key, 3)
-        stages, metric = tuning.stages.astype(jnp.int32), tuning.inverse_mass.build()
-        steps, step_size = jittered(jitter_key, tuning)
-        momentum = metric.sample_momentum(momentum_key, state.position)
+        """Momenta are those of unit variance, so that only the integrator knows the metric.
+
+        Random numbers come from a single call: each one takes as long to compile as a small model.
+        """
+        size, dtype = state.position.size, state.position.dtype
+        above = np.nextafter(np.asarray(-1, dtype), np.asarray(0, dtype))  # -1 would be infinite
+        symmetric = jax.random.uniform(key, (size + 3,), dtype, above, 1.0)
+        momentum = np.sqrt(2).astype(dtype) * jax.lax.erf_inv(symmetric[3:])
+        uniform = (1 + symmetric[:3]) / 2
+        stages = tuning.stages.astype(jnp.int32)
+        steps, step_size = jittered(uniform[0], tuning)
         start = IntegratorState(state.position, momentum, state.logdensity, state.score)
-        one_step = integrator(stages)(logdensity, metric.kinetic_energy)
+        build = integrator(stages, *tuning.inverse_mass.halves())
+        one_step = build(logdensity, _kinetic_energy)
         end, outcome = transition(
-            key, start, one_step, metric.kinetic_energy, step_size, steps, self.again
+            start, one_step, _kinetic_energy, step_size, steps, jnp.log(uniform[1:]), self.again
         )
         return State(end.position, end.logdensity, end.logdensity_grad), Info(
             acceptance_rate=outcome.acceptance,
@@ -107,12 +124,15 @@ class Kernel:
         )
 
 
-def jittered(key: Array, tuning: Tuning) -> tuple[Array, Array]:
+def _kinetic_energy(momentum: Array) -> Array:
+    return jnp.sum(momentum**2) / 2
+
+
+def jittered(uniform: Array, tuning: Tuning) -> tuple[Array, Array]:
     """A number of the integrator's steps, uniform within `jitter` of the mean, and their size.
 
     A trajectory of a single step has only its size to vary.
     """
-    uniform = jax.random.uniform(key, dtype=tuning.jitter.dtype)
     spread = 1.0 + tuning.jitter * (2.0 * uniform - 1.0)
     fitting = jnp.minimum(tuning.length / tuning.step_size, tuning.num_steps)
     mean = jnp.where(tuning.length > 0, fitting, tuning.num_steps)

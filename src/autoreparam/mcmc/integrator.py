@@ -25,10 +25,16 @@ INTEGRATORS = {LEAPFROG: "leapfrog", TWO_STAGES: "two stages"}
 FIRST_KICK = 0.21178  # b
 
 
-def integrator(stages: Array) -> Callable:
+def _as_it_is(vector: Array) -> Array:
+    return vector
+
+
+def integrator(stages: Array, push: Callable = _as_it_is, pull: Callable = _as_it_is) -> Callable:
     """The integrator in BlackJAX's form; a step covers `stages` times the step size.
 
-    The stages are a loop, so that both schemes share one compiled gradient.
+    `push` turns velocities into changes of the position and `pull` scores into changes of the
+    momentum: a metric's halves. The stages are a loop, so that both schemes share one compiled
+    gradient.
     """
     first = jnp.where(stages == LEAPFROG, 0.5, FIRST_KICK)
 
@@ -41,12 +47,12 @@ def integrator(stages: Array) -> Callable:
             middle = (length - 2 * ends).astype(state.position.dtype)
 
             def stage(i: Array, state: IntegratorState) -> IntegratorState:
-                position = state.position + step_size * velocity(state.momentum)
+                position = state.position + step_size * push(velocity(state.momentum))
                 value, score = value_and_score(position)
                 kick = jnp.where(i == stages - 1, ends, middle)
-                return IntegratorState(position, state.momentum + kick * score, value, score)
+                return IntegratorState(position, state.momentum + kick * pull(score), value, score)
 
-            kicked = state._replace(momentum=state.momentum + ends * state.logdensity_grad)
+            kicked = state._replace(momentum=state.momentum + ends * pull(state.logdensity_grad))
             return jax.lax.fori_loop(0, stages, stage, kicked)
 
         return one_step

@@ -13,12 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from autoreparam.mcmc.hmc import Info, Kernel, State, Tuning
-from autoreparam.program.move import MOST_SITES
+from autoreparam.mcmc.hmc import Info, Kernel, State, Tuning, blank_info
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
-
-SLOTS = 2  # at least this many are compiled in; how many are used is an argument
 
 
 class Slots(NamedTuple):
@@ -26,7 +23,6 @@ class Slots(NamedTuple):
 
     lam: Parameterization
     tuning: Tuning
-    used: Any  # how many of them
 
     def at(self, index: Any) -> tuple[Parameterization, Tuning]:
         """λ and tuning of one slot."""
@@ -34,19 +30,8 @@ class Slots(NamedTuple):
 
 
 def stack_slots(lams: list[Parameterization], tunings: list[Tuning]) -> Slots:
-    """Slots for one or more parameterizations; unused slots repeat the last."""
-    fill = slot_count(lams) - len(lams)
-    lam = stack(lams + [lams[-1]] * fill)
-    tuning = stack(tunings + [tunings[-1]] * fill)
-    return Slots(lam, tuning, np.asarray(len(lams), np.int32))
-
-
-def slot_count(lams: list[Parameterization]) -> int:
-    """Length of the slot axis for these parameterizations.
-
-    With many sites there are no more slots than needed, since carrying a point compiles slowly.
-    """
-    return max(SLOTS if len(lams[0]) <= MOST_SITES else 1, len(lams))
+    """Slots for one or more parameterizations."""
+    return Slots(stack(lams), stack(tunings))
 
 
 def stack(trees: list[Any]) -> Any:
@@ -65,37 +50,32 @@ def carry_state(
 def draw(
     kernel: Kernel, key: Array, target: Target, state: State, slots: Slots, step_sizes: Array
 ) -> tuple[State, Info]:
-    """One transition per used slot; the state enters and leaves in the last slot's coordinates.
+    """One transition per slot; the state enters and leaves in the last slot's coordinates.
 
-    The infos are stacked along a leading slot axis; those of unused slots are zero. A point that no
-    slot moved keeps the coordinates it came with: single precision could not always map it back,
-    since near the tip of a funnel `(z - m) / s` is all rounding error.
+    The infos are stacked along a leading slot axis. A point that no slot moved keeps the
+    coordinates it came with: single precision could not always map it back, since near the tip of
+    a funnel `(z - m) / s` is all rounding error.
     """
-    if len(step_sizes) == 1:
+    count = len(step_sizes)
+    if count == 1:
         lam, tuning = slots.at(0)
         tuning = tuning._replace(step_size=step_sizes[0])
-        state, info = kernel.step(jax.random.fold_in(key, 0), target, state, lam, tuning)
+        state, info = kernel.step(key, target, state, lam, tuning)
         return state, jax.tree.map(lambda leaf: leaf[None], info)
     origin = state
 
     def visit(index: Array, carried: tuple[State, Array, Info]) -> tuple[State, Array, Info]:
         state, moved, infos = carried
         lam, tuning = slots.at(index)
-        before, _ = slots.at(jnp.where(index == 0, slots.used - 1, index - 1))
-        state = jax.lax.cond(
-            slots.used > 1,
-            lambda state: carry_state(target, state, before, lam),
-            lambda state: state,
-            state,
-        )
-        back = (index == slots.used - 1) & ~moved
+        before, _ = slots.at((index - 1) % count)
+        state = carry_state(target, state, before, lam)
+        back = (index == count - 1) & ~moved
         state = jax.tree.map(lambda old, new: jnp.where(back, old, new), origin, state)
         tuning = tuning._replace(step_size=step_sizes[index])
         there, info = kernel.step(jax.random.fold_in(key, index), target, state, lam, tuning)
         infos = jax.tree.map(lambda all_, one: all_.at[index].set(one), infos, info)
         return there, moved | jnp.any(there.position != state.position), infos
 
-    blank = jax.eval_shape(kernel.step, key, target, state, *slots.at(0))[1]
-    infos = jax.tree.map(lambda leaf: jnp.zeros((len(step_sizes), *leaf.shape), leaf.dtype), blank)
-    state, _, infos = jax.lax.fori_loop(0, slots.used, visit, (state, jnp.array(False), infos))
+    blank = blank_info((count,), state.logdensity.dtype)
+    state, _, infos = jax.lax.fori_loop(0, count, visit, (state, jnp.array(False), blank))
     return state, infos

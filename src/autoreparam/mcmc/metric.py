@@ -9,6 +9,7 @@ In small dimensions `U` can be square, and the metric is dense.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -53,32 +54,29 @@ class Metric(NamedTuple):
         s = s + (s @ self.directions) * (root - 1) @ self.directions.T
         return x, s
 
+    def halves(self) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        """`S` with `M⁻¹ = S Sᵀ`, and its transpose, as functions of a vector.
+
+        With momenta `r = Sᵀ p` of unit variance, positions move by `S r` and momenta by `Sᵀ` times
+        the score, and an energy is a sum of squares. Directions cost nothing while none is used.
+        """
+        sigma = jnp.sqrt(self.diagonal)
+        turned = self._turning(jnp.sqrt(self.stretch))
+        return lambda vector: sigma * turned(vector), lambda vector: turned(sigma * vector)
+
     def build(self) -> metrics.Metric:
-        """The metric in BlackJAX's form; directions cost nothing while none is used.
+        """The metric in BlackJAX's form.
 
         Energies are sums of squares of `root(momentum)`. Written as differences, as a stretch below
         1 would suggest, they could round to below zero, and a trajectory that blew up would be
         accepted.
         """
         sigma, dtype = jnp.sqrt(self.diagonal), self.diagonal.dtype
-        # Here and not below, where it would be repeated at every leapfrog step.
-        half, used = jnp.sqrt(self.stretch), jnp.any(self.stretch != 1)
-
-        def turned(vector: Array, stretch: Array) -> Array:
-            if self.stretch.shape[-1] == 0:
-                return vector
-
-            def along(vector: Array) -> Array:
-                change = (stretch - 1) * (self.directions.T @ vector)
-                return vector + self.directions @ change
-
-            return jax.lax.cond(used, along, lambda same: same, vector)
-
-        def root(momentum: Array) -> Array:
-            return turned(sigma * momentum, half)
+        half, root = jnp.sqrt(self.stretch), self.halves()[1]
+        back = self._turning(1 / half)
 
         def sample_momentum(key: Array, position: Array) -> Array:
-            return turned(jax.random.normal(key, position.shape, dtype), 1 / half) / sigma
+            return back(jax.random.normal(key, position.shape, dtype)) / sigma
 
         def kinetic_energy(momentum: Array, position: Array | None = None) -> Array:
             return 0.5 * jnp.sum(root(momentum) ** 2)
@@ -91,6 +89,18 @@ class Metric(NamedTuple):
             raise NotImplementedError("only Riemannian integrators ask for it")
 
         return metrics.Metric(sample_momentum, kinetic_energy, check_turning, scale)
+
+    def _turning(self, stretch: Array) -> Callable[[Array], Array]:
+        """The function that stretches a vector along the directions, if any is used."""
+        if self.stretch.shape[-1] == 0:
+            return lambda vector: vector
+        # Here and not below, where it would be repeated at every leapfrog step.
+        used = jnp.any(self.stretch != 1)
+
+        def along(vector: Array) -> Array:
+            return vector + self.directions @ ((stretch - 1) * (self.directions.T @ vector))
+
+        return lambda vector: jax.lax.cond(used, along, lambda same: same, vector)
 
 
 def most_directions(size: int, settings: SamplerSettings = DEFAULTS) -> int:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-from blackjax.adaptation.step_size import find_reasonable_step_size
-from blackjax.mcmc import hmc
+import numpy as np
 from jax import Array
 
-from autoreparam.mcmc.hmc import State, Tuning
-from autoreparam.mcmc.metric import Metric
+from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
@@ -20,122 +16,163 @@ from autoreparam.program.target import Target
 FIRST_STEP = 1.0  # in the search for a step size
 
 
-class Start(NamedTuple):
-    """The starting point of a chain; `found` says whether its density and gradient are finite."""
+class Look(NamedTuple):
+    """Points of all chains, carried to other coordinates, and what is found there."""
 
     state: State
-    step_size: Any
-    found: Any
-    gradients: Any
-    metric: Metric  # of all chains
+    log_det: Any  # of the change of coordinates
+    usable: Any  # whether density and gradient are finite
 
 
-@partial(jax.jit, static_argnames="settings")
+class Start(NamedTuple):
+    """The starting points of all chains; `found` says whether density and gradient are finite."""
+
+    state: State
+    found: np.ndarray
+    step_size: float
+    diagonal: np.ndarray  # of the first metric
+    gradients: int
+
+
 def find_start(
     target: Target,
-    keys: Array,
-    positions: Array,
-    given: Array,
+    rng: np.random.Generator,
+    positions: np.ndarray,
     lam: Parameterization,
-    tuning: Tuning,
-    target_accept: Array,
-    rough: Array,
-    around: tuple[Array, Array],
+    target_accept: float,
+    *,
+    around: tuple[np.ndarray, np.ndarray] | None = None,
+    diagonal: np.ndarray | None = None,
     settings: SamplerSettings = DEFAULTS,
 ) -> Start:
-    """Starts of all chains: at `positions` where `given`, else the best of some candidates.
+    """Starts of all chains: at `positions`, or the best of candidates around the prior.
+
+    `around` is the prior's center and width; without a `diagonal` the scores found give the first
+    metric. One small compiled program looks at points; the rest is numpy.
+    """
+    if around is None:
+        first = _look(target, positions, lam, lam)
+        state, found, looks = first.state, first.usable, 1
+    else:
+        state, found, looks = _choose(target, rng, positions, lam, around, settings)
+    if diagonal is None:
+        diagonal = _rough(state.score)
+    sizes, more = _step_sizes(target, rng, state, lam, diagonal, target_accept)
+    size = float(np.exp(np.median(np.log(sizes))))
+    return Start(state, found, size, diagonal, len(positions) * (looks + more))
+
+
+def _choose(
+    target: Target,
+    rng: np.random.Generator,
+    positions: np.ndarray,
+    lam: Parameterization,
+    around: tuple[np.ndarray, np.ndarray],
+    settings: SamplerSettings,
+) -> tuple[State, np.ndarray, int]:
+    """The best of each chain's candidates, which chains found one, and the looks taken.
 
     A candidate draws the noise of each reparameterizable site, and every other unconstrained value,
     uniformly within a radius: around 0, or around the prior's center in units of the prior's width,
-    in turn. It is the same point whatever λ is. Radii fall, and a candidate is
-    taken over a wider one only if its density is higher by more than the dimension: a typical draw
-    is about half of that below the mode. So chains start spread out where that does no harm, and
-    closer to the prior's center where wide starts would be far below the posterior.
-    Where `rough`, the scores found give a first metric.
+    in turn. It is the same point whatever λ is. Radii fall, and a candidate is taken over a wider
+    one only if its density is higher by more than the dimension: a typical draw is about half of
+    that below the mode. So chains start spread out where that does no harm, and closer to the
+    prior's center where wide starts would be far below the posterior.
     """
-    value_and_score = jax.value_and_grad(target.logdensity)
-    origin = _untouched(lam)
-    count = settings.candidates
-    radii = jnp.geomspace(1.0, settings.least_radius, count // 2)
+    chains, size = positions.shape
+    count, origin = settings.candidates, _untouched(lam)
+    radii = np.geomspace(1.0, settings.least_radius, count // 2)
+    plain = np.zeros(size), np.full(size, settings.radius)
+    found, highest, best, looks = np.zeros(chains, bool), np.zeros(chains), None, 0
+    while looks < count or (looks < settings.tries and not found.all()):
+        # Where no candidate of a round could be used, the next round begins where it ended.
+        radius = radii[looks % count // 2] * settings.least_radius ** (looks // count)
+        center, width = around if looks % 2 else plain
+        noise = center + radius * width * rng.uniform(-1.0, 1.0, positions.shape)
+        here = _look(target, noise.astype(positions.dtype), origin, lam)
+        # Densities of the noise: those of other coordinates are highest in the necks of scales.
+        level = here.state.logdensity + here.log_det
+        better = here.usable & (level > highest + size) & (looks < count)
+        taken = ~found | better
+        best = here.state if best is None else _where(taken, here.state, best)
+        highest = np.where(taken, level, highest)
+        found = found | here.usable
+        looks += 1
+    assert best is not None  # there is at least one candidate
+    return best, found, looks
 
-    def one_chain(key: Array, position: Array) -> tuple[Array, State, Array]:
-        worth = jnp.asarray(position.size, position.dtype)
 
-        def attempt(carried):
-            tries, best, highest, found = carried
-            # Where no candidate of a round could be used, the next round begins where it ended.
-            radius = radii[tries % count // 2] * settings.least_radius ** (tries // count)
-            radius = radius.astype(position.dtype)
-            center, width = jax.tree.map(
-                lambda prior, plain: jnp.where(tries % 2, prior, plain).astype(position.dtype),
-                around,
-                (0.0, settings.radius),
-            )
-            noise = center + radius * width * jax.random.uniform(
-                jax.random.fold_in(key, tries), position.shape, position.dtype, -1.0, 1.0
-            )
-            moved, log_det = target.translate(noise, origin, lam)
-            point = jnp.where(given, position, moved)
-            value, score = value_and_score(point, lam)
-            usable = jnp.isfinite(value) & jnp.isfinite(score).all()
-            # Densities of the noise: those of other coordinates are highest in the necks of scales.
-            level = value + log_det
-            taken = ~found | (usable & (level > highest + worth))
-            new = State(point, value, score), level
-            best, highest = jax.tree.map(
-                lambda new, old: jnp.where(taken, new, old), new, (best, highest)
-            )
-            return tries + 1, best, highest, found | usable
+def _step_sizes(
+    target: Target,
+    rng: np.random.Generator,
+    state: State,
+    lam: Parameterization,
+    diagonal: np.ndarray,
+    target_accept: float,
+) -> tuple[np.ndarray, int]:
+    """Each chain's first step size whose acceptance crosses the target, and the looks taken.
 
-        def more(carried):
-            tries, _, _, found = carried
-            several = (tries < count) | (~found & (tries < settings.tries))
-            return jnp.where(given, tries < 1, several)
+    One leapfrog step at a time, twice or half as long as the one before.
+    """
+    dtype, shape = state.position.dtype, state.position.shape
+    limits = np.finfo(dtype)
+    sizes, direction = np.full(shape[0], FIRST_STEP), np.zeros(shape[0])
+    searching, looks = np.ones(shape[0], bool), 0
+    while searching.any():
+        sizes = np.where(searching, sizes * 2.0**direction, sizes)
+        step = sizes[:, None]
+        momentum = rng.normal(size=shape) / np.sqrt(diagonal)
+        with np.errstate(over="ignore", invalid="ignore"):  # steps may be far too long
+            kicked = momentum + step / 2 * state.score
+            drifted = (state.position + step * diagonal * kicked).astype(dtype)
+            there = _look(target, drifted, lam, lam)
+            end = kicked + step / 2 * there.state.score
+            gain = there.state.logdensity - state.logdensity
+            gain = gain + np.sum(diagonal * (momentum**2 - end**2), axis=1) / 2
+        accepted = np.log(target_accept) < np.where(there.usable, gain, -np.inf)
+        turned = np.where(accepted, 1.0, -1.0)
+        extreme = np.where(accepted, 2 * sizes > limits.max, sizes / 2 < limits.tiny)
+        searching &= ~extreme & ((direction == 0) | (turned == direction))
+        direction = np.where(searching, turned, direction)
+        looks += 1
+    return sizes, looks
 
-        zero = jnp.zeros((), position.dtype)
-        blank = State(position, zero, jnp.zeros_like(position))
-        begin = jnp.array(0), blank, zero, jnp.array(False)
-        tries, state, _, found = jax.lax.while_loop(more, attempt, begin)
-        return tries, state, found
 
-    tries, state, found = jax.vmap(one_chain)(keys, positions)
-    metric = tuning.inverse_mass
-    metric = metric._replace(diagonal=jnp.where(rough, _rough(state.score), metric.diagonal))
-    tuning = tuning._replace(inverse_mass=metric)
-    size = jax.vmap(_first_step_size, (0, None, 0, None, None, None))(
-        keys, target, state, lam, tuning, target_accept
-    )
-    searched = 1 + jnp.abs(jnp.round(jnp.log2(size / FIRST_STEP))).astype(jnp.int32)
-    return Start(state, size, found, tries + searched, metric)
+def _look(
+    target: Target, positions: np.ndarray, lam: Parameterization, new: Parameterization
+) -> Look:
+    return jax.device_get(_looking(target, positions, lam, new))
+
+
+@jax.jit
+def _looking(
+    target: Target, positions: Array, lam: Parameterization, new: Parameterization
+) -> Look:
+    """What is found at positions under `lam`, in the coordinates of `new`."""
+
+    def one(position: Array) -> Look:
+        moved, log_det = target.translate(position, lam, new)
+        value, score = jax.value_and_grad(target.logdensity)(moved, new)
+        usable = jax.numpy.isfinite(value) & jax.numpy.isfinite(score).all()
+        return Look(State(moved, value, score), log_det, usable)
+
+    return jax.vmap(one)(positions)
+
+
+def _where(taken: np.ndarray, new: State, old: State) -> State:
+    def leaf(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.where(taken.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+
+    return State(*map(leaf, new, old))
 
 
 def _untouched(lam: Parameterization) -> Parameterization:
     """Noise as it comes: non-centered, of unit reference scale, with its own tails."""
-    unit = jax.tree.map(jnp.ones_like, lam).map(lambda one: one * 0)
+    unit = jax.tree.map(np.ones_like, lam).map(lambda one: one * 0)
     return unit.replace(tail=dict.fromkeys(lam.tail, 0.0))
 
 
-def _rough(scores: Array) -> Array:
+def _rough(scores: np.ndarray) -> np.ndarray:
     """A first diagonal: at a distance of about 1 from the mode the score is 1 / variance."""
-    size = jnp.sqrt(jnp.mean(scores**2, axis=0))
-    return jnp.where(jnp.isfinite(size) & (size > 1), 1 / size, 1.0)
-
-
-def _first_step_size(key, target, state, lam, tuning, target_accept) -> Array:
-    kernel, metric = hmc.build_kernel(), tuning.inverse_mass.build()
-
-    def generator(step_size):
-        def step(key, state):
-            return kernel(
-                key,
-                state,
-                lambda position: target.logdensity(position, lam),
-                step_size,
-                metric,
-                1,
-            )
-
-        return step
-
-    first = jnp.asarray(FIRST_STEP, state.position.dtype)
-    return find_reasonable_step_size(key, generator, hmc.HMCState(*state), first, target_accept)
+    size = np.sqrt(np.mean(np.square(scores, dtype=float), axis=0))
+    return np.where(np.isfinite(size) & (size > 1), 1 / np.maximum(size, 1), 1.0)

@@ -101,26 +101,22 @@ def _start(
 ) -> tuple[State, Tuning, int]:
     """The states of all chains, their first tuning, and the gradients spent."""
     lam, target, program = lams[-1], engine.target, engine.target.program
-    given = positions is not None or init is not None
+    around = None
     if init is not None:
         positions = initial_positions(target, settings, lam, init)
-    if positions is None:
+    elif positions is None:
         positions = np.zeros((settings.chains, target.size))
-    begin = positions.astype(program.dtype)
-    accept, rough = settings.target_accept, settings.parameterization != "vip"
-    found = jax.device_get(
-        find_start(
-            target,
-            engine.keys,
-            begin,
-            given,
-            lam,
-            tuning,
-            accept,
-            rough,
-            _prior_ranges(target, engine.settings.radius),
-            engine.settings,
-        )
+        around = _prior_ranges(target, engine.settings.radius)
+    vip = settings.parameterization == "vip"
+    found = find_start(
+        target,
+        np.random.default_rng([settings.seed, 3]),
+        positions.astype(program.dtype),
+        lam,
+        settings.target_accept,
+        around=around,
+        diagonal=tuning.inverse_mass.diagonal if vip else None,
+        settings=engine.settings,
     )
     if not found.found.all():
         chain = int(np.argmin(found.found))
@@ -128,12 +124,11 @@ def _start(
         latents = {site.name: values[site.name] for site in program.latents}
         raise nonfinite(program, latents) or SamplingError(
             f"chain {chain} found no starting point with a finite density and gradient. Set values "
-            "with "
-            "init={...}, or check the model's priors."
+            "with init={...}, or check the model's priors."
         )
-    size = np.exp(np.median(np.log(found.step_size))).astype(program.dtype)
-    tuning = tuning._replace(step_size=size, inverse_mass=found.metric)
-    return found.state, tuning, int(found.gradients.sum())
+    metric = tuning.inverse_mass._replace(diagonal=found.diagonal.astype(program.dtype))
+    size = np.asarray(found.step_size, program.dtype)
+    return found.state, tuning._replace(step_size=size, inverse_mass=metric), found.gradients
 
 
 def _prior_ranges(target: Target, radius: float) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,6 @@ import numpy as np
 from autoreparam.errors import SamplingWarning
 from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.integrator import INTEGRATORS
-from autoreparam.mcmc.interleaved import slot_count
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.program import Program
 from autoreparam.program.target import Target
@@ -47,7 +46,7 @@ def check_labels(session: Session, shown: Shown) -> None:
     if shown.var_names is None and not shown.coords and not shown.dims:
         return
     engine, target = session.engine, session.engine.target
-    nothing = engine.chains(session.state.kernel).blank().position
+    nothing = engine.chains(session.state.kernel).blank(1).position
     values, _ = by_rows(map_back, target, nothing, session.state.lams[-1])
     _to_tree(session, shown, Draws(values, {}), attrs={}, ledger={})
 
@@ -177,7 +176,7 @@ def _each(session: Session, call: Callable, *key: Any) -> dict[str, np.ndarray]:
 def _joined(session: Session, chunks: list[Chunk], thin: int) -> Trail:
     """All chunks of a phase joined, keeping every `thin`-th draw."""
     state = session.state
-    blank = session.engine.chains(state.kernel).blank(slot_count(state.lams))
+    blank = session.engine.chains(state.kernel).blank(len(state.lams))
     trails = [chunk.trail for chunk in chunks]
     whole = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), blank, *trails)
     return jax.tree.map(lambda leaf: leaf[:, thin - 1 :: thin], whole)
