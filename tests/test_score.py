@@ -13,13 +13,14 @@ from exact import surveys
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError
+from autoreparam.learn.objective import Draws
 from autoreparam.learn.score import _informed, _out_of_necks, fit_draws, fit_score
 from autoreparam.learn.settings import ScoreSettings
 from autoreparam.program.target import Target
 
 
 def exact_draws(target, lam, n, seed=0):
-    """Draws and scores of a linear-Gaussian target, in the coordinates of `lam`."""
+    """Draws, scores and log densities of a linear-Gaussian target, in the coordinates of `lam`."""
     origin = jnp.zeros(target.size)
     slope = jax.grad(target.logdensity)(origin, lam)
     precision = -jax.hessian(target.logdensity)(origin, lam)
@@ -27,7 +28,9 @@ def exact_draws(target, lam, n, seed=0):
     factor = jnp.linalg.cholesky(covariance)
     noise = jax.random.normal(jax.random.key(seed), (n, target.size))
     positions = covariance @ slope + noise @ factor.T
-    return np.asarray(positions), np.asarray(slope - positions @ precision)
+    scores = slope - positions @ precision
+    values = positions @ slope - jnp.einsum("ni,ij,nj->n", positions, precision, positions) / 2
+    return tuple(map(np.asarray, (positions, scores, values)))
 
 
 @jax.jit
@@ -44,8 +47,8 @@ def test_the_gaussian_toy_is_left_with_almost_no_inflation(sigma):
     problem = ar.zoo.load("toy", sigma=sigma)
     target = Target(ar.inspect(problem.model, problem.args, problem.kwargs))
     start = ar.Parameterization.constant(target.program, 0.5)
-    positions, scores = exact_draws(target, start, 2000)
-    fit = fit_score(target, positions, scores, start)
+    draws = exact_draws(target, start, 2000)
+    fit = fit_score(target, *draws, start)
     best = min(exact_objective(target, start.replace({"mu": lam}))
                for lam in np.linspace(0, 1, 101))  # fmt: skip
     assert exact_objective(target, fit.parameterization) < best + 0.02
@@ -56,8 +59,8 @@ def test_a_survey_of_radon_is_within_reach_of_the_exact_minimum(survey):
     problem = survey()
     target = Target(ar.inspect(problem.model, problem.args, problem.kwargs))
     start = ar.Parameterization.constant(target.program, 0.5)
-    positions, scores = exact_draws(target, start, 16000)
-    fit = fit_score(target, positions, scores, start, most=16000)
+    draws = exact_draws(target, start, 16000)
+    fit = fit_score(target, *draws, start, most=16000)
     sizes = np.bincount(problem.kwargs["county"])
     near = start.replace({"m": sizes / (sizes + 1)})  # the optimum of the ELBO, close by
     found = exact_objective(target, fit.parameterization)
@@ -79,8 +82,8 @@ def test_what_the_data_tell_of_each_element_is_found_from_few_draws():
     target = Target(ar.inspect(model, (np.arange(4.0),)))
     for lam in (0.2, 1.0):
         start = ar.Parameterization.constant(target.program, lam)
-        positions, scores = exact_draws(target, start, 200)
-        found = _informed(target, positions, scores, np.ones(200), start)
+        draws = Draws(*exact_draws(target, start, 200), np.ones(200))
+        found = _informed(target, draws, start)
         # Its error falls with the part of the score that the data leave to the prior.
         np.testing.assert_allclose(found["theta"], size / (size + 1), atol=0.1)
         assert found["theta"][0] == 0
@@ -166,7 +169,7 @@ def test_too_few_draws_change_nothing_and_say_so():
     target = Target(ar.inspect(groups, (Y, SPREAD)))
     start = ar.Parameterization.constant(target.program, 0.4)
     few = np.random.default_rng(0).normal(size=(5, target.size))
-    fit = fit_score(target, few, few, start)
+    fit = fit_score(target, few, few, few[:, 0], start)
     assert fit.parameterization == start
     assert "too few draws (5)" in fit.note
 
@@ -176,7 +179,7 @@ def test_draws_that_are_not_finite_are_left_out():
     start = ar.Parameterization.constant(target.program, 0.4)
     draws = np.random.default_rng(0).normal(size=(200, target.size))
     draws[::3, 0] = np.nan
-    fit = fit_score(target, draws, -draws, start)
+    fit = fit_score(target, draws, -draws, -np.sum(draws**2, axis=1) / 2, start)
     assert np.isfinite(fit.objective)
 
 
@@ -186,7 +189,7 @@ def test_wild_scores_never_leave_a_worse_choice_than_the_present_one():
     rng = np.random.default_rng(0)
     draws = rng.normal(size=(200, target.size))
     scores = rng.standard_cauchy(size=draws.shape) * 1e6
-    fit = fit_score(target, draws, scores, start)
+    fit = fit_score(target, draws, scores, scores[:, 0], start)
     assert fit.objective <= fit.objectives["kept"]
 
 
@@ -210,7 +213,7 @@ def test_mean_and_spread_of_a_fit_to_draws_are_in_the_coordinates_of_its_lam():
 
     target = Target(ar.inspect(model, (5.0,)))
     start = ar.Parameterization.noncentered(target.program)
-    positions, _ = exact_draws(target, start, 400)
+    positions, *_ = exact_draws(target, start, 400)
     rows = jax.vmap(target.to_sites, (0, None))(positions, start)
     fit = fit_draws(target, rows, start)
     assert fit.parameterization["x"] > 0.9

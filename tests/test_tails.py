@@ -15,7 +15,8 @@ from scipy import stats
 
 import autoreparam as ar
 from autoreparam.errors import ParameterizationError
-from autoreparam.learn.score import fit_score, inflation
+from autoreparam.learn.objective import Draws, cost
+from autoreparam.learn.score import fit_score
 from autoreparam.program.maps.tails import LogGamma, Student
 from autoreparam.program.target import Target
 
@@ -239,17 +240,17 @@ def prior_draws():
     @jax.vmap
     def draw(values):
         position = target.from_sites(values, start)
-        return position, jax.grad(target.logdensity)(position, start)
+        value, score = jax.value_and_grad(target.logdensity)(position, start)
+        return position, score, value
 
     return target, *map(np.asarray, draw({"m": m, "t": t, "x": x})), start
 
 
 def test_the_objective_asks_for_light_tails_where_the_posterior_has_heavy_ones():
-    target, positions, scores, start = prior_draws()
+    target, *found, start = prior_draws()
+    draws = Draws(*found, np.ones(400))
     sizes = [
-        inflation(
-            target, positions, scores, np.ones(400), start, start.replace({"x": 0}, tail=tail)
-        )
+        cost(draws.moved(target, start, start.replace({"x": 0}, tail=tail))).inflations
         for tail in ({"x": 1.0}, {"x": 0.0})
     ]
     assert np.max(sizes[0]) < 0.1

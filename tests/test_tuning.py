@@ -10,7 +10,7 @@ import pytest
 import autoreparam as ar
 from autoreparam.mcmc.hmc import Kernel, tuning_like
 from autoreparam.mcmc.metric import Metric, diagonal_metric, fit_metric, most_directions, spread
-from autoreparam.mcmc.retune import without_outliers
+from autoreparam.mcmc.retune import not_outlying
 from autoreparam.mcmc.settings import SamplerSettings
 from autoreparam.mcmc.step_size import settled
 from autoreparam.mcmc.trajectory import best_length
@@ -120,7 +120,7 @@ def test_a_draw_with_a_score_out_of_proportion_does_not_decide():
     draws = rng.normal(size=(400, 3))
     scores = -draws
     scores[7] = 1e9
-    kept, _ = without_outliers(draws, scores)
+    kept = draws[not_outlying(scores)]
     assert len(kept) == 399
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from autoreparam.experiments.budget import Budget
 from autoreparam.experiments.lockstep import Drawn, Lane
-from autoreparam.experiments.problem import Problem, scores
+from autoreparam.experiments.problem import Problem, values_and_scores
 from autoreparam.learn.elbo import fit_elbo
 from autoreparam.learn.score import fit_score
 from autoreparam.learn.settings import DEFAULTS
@@ -86,9 +86,9 @@ def learn_from_pilot(
     positions = np.asarray(drawn.positions)[..., problem.real].reshape(-1, target.size)
     take = np.linspace(0, len(positions) - 1, min(budget.score_draws, len(positions))).astype(int)
     positions = positions[take]
-    gradients = np.asarray(scores(target, positions, lam))
-    steps = DEFAULTS.steps_alone
-    found = fit_score(target, positions, gradients, lam, most=len(positions), steps=steps)
+    values, gradients = map(np.asarray, values_and_scores(target, positions, lam))
+    most, steps = len(positions), DEFAULTS.steps_alone
+    found = fit_score(target, positions, gradients, values, lam, most=most, steps=steps)
     move = jax.jit(jax.vmap(target.carry, (0, 0, None, None)))
     moved, carried, _ = map(np.asarray, move(positions, gradients, lam, found.parameterization))
     spread = np.std(moved, axis=0) / np.std(carried, axis=0)

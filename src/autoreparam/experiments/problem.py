@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -138,11 +137,12 @@ def values(target: Target, positions: Array, lam: Parameterization) -> Array:
 
 
 @jax.jit
-def scores(target: Target, positions: Array, lam: Parameterization) -> Array:
-    """The gradient of the log density at positions of shape (draw, dim)."""
-    return jax.vmap(partial(jax.grad(Target.logdensity, argnums=1), target), (0, None))(
-        positions, lam
-    )
+def values_and_scores(
+    target: Target, positions: Array, lam: Parameterization
+) -> tuple[Array, Array]:
+    """The log density and its gradient at positions of shape (draw, dim)."""
+    look = jax.value_and_grad(Target.logdensity, argnums=1)
+    return jax.vmap(look, (None, 0, None))(target, positions, lam)
 
 
 def _labels(name: str, shape: tuple[int, ...]) -> list[str]:

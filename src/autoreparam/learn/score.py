@@ -1,12 +1,7 @@
 """λ from draws and their scores, without the likelihood or any new gradient of the model.
 
 Draws and scores can be carried to the coordinates of any λ with only the priors' locations and
-scales. There, with `ũ` a coordinate and `g̃` its score over the draws,
-
-    J(λ) = Σ_i ½ log(Var ũ_i · Var g̃_i)
-
-For a Gaussian posterior each product is the variance inflation factor of a coordinate: what
-correlations cost after the best diagonal metric. Gradient descent lowers it.
+scales; `objective.py` says what it would cost to sample there. Gradient descent lowers it.
 
 Where an element is informed only by its own data and its prior, no descent is needed. In
 non-centered coordinates the score of its prior is `-e`; the rest of its score `g` comes from the
@@ -29,6 +24,7 @@ import optax
 from jax import Array
 
 from autoreparam.learn.fit import Fit
+from autoreparam.learn.objective import Cost, Draws, cost, traced_cost
 from autoreparam.learn.settings import DEFAULTS, ScoreSettings
 from autoreparam.program.blocks import in_blocks
 from autoreparam.program.centering import Centering
@@ -69,6 +65,7 @@ def fit_score(
     target: Target,
     positions: np.ndarray,
     scores: np.ndarray,
+    logdensity: np.ndarray,
     lam: Parameterization,
     *,
     tied: bool = True,
@@ -82,65 +79,66 @@ def fit_score(
     rest. Where tails are heavy, how much lighter to make them is fitted together with λ, and the
     fitted λ with tails left alone competes too.
 
-    `positions` and `scores`, of shape (n, dim), are in the coordinates of `lam`; at most `most` of
-    them, evenly spread, are used.
+    `positions`, `scores` and `logdensity`, one row per draw, are in the coordinates of `lam`; at
+    most `most` of them, evenly spread, are used.
     """
     most = most or _affordable(target, settings.learned_from)
     steps = steps or (settings.steps_in_turn if _in_turn(target) else settings.steps)
+    draws = Draws(positions, scores, logdensity, np.ones(len(positions), positions.dtype))
     finite = np.isfinite(positions).all(axis=1) & np.isfinite(scores).all(axis=1)
-    positions, scores = positions[finite], scores[finite]
-    if len(lam) == 0 or len(positions) < settings.fewest_learned_from:
-        note = f"too few draws ({len(positions)}) to learn from" if len(lam) else ""
+    draws = draws.where(finite & np.isfinite(logdensity))
+    count = len(draws.weights)
+    if len(lam) == 0 or count < settings.fewest_learned_from:
+        note = f"too few draws ({count}) to learn from" if len(lam) else ""
         return ScoreFit(lam, np.nan, {}, "kept", note, {})
-    take = np.linspace(0, len(positions) - 1, most).astype(int)
+    take = np.linspace(0, count - 1, most).astype(int)
     # Always the same shape, so that all windows share one compiled program.
     weights = np.zeros(most, positions.dtype)
     weights[np.unique(take, return_index=True)[1]] = 1
-    positions, scores = positions[take], scores[take]
+    draws = draws.where(take)._replace(weights=weights)
     held = held_out(most)
-    seen = positions[~held], scores[~held], weights[~held]
-    unseen = positions[held], scores[held], weights[held]
+    seen, unseen = draws.where(~held), draws.where(held)
     as_written = _with_tails(lam, 0.0)
     rivals = {
-        "informed": _informed(target, *seen, lam),
+        "informed": _informed(target, seen, lam),
         "kept": lam,
         "centered": as_written.map(np.ones_like),
         "noncentered": as_written.map(np.zeros_like),
     }
-    inflations: dict[str, np.ndarray] = {}
-    chosen = _best(target, unseen, lam, rivals, inflations)
+    costs: dict[str, Cost] = {}
+    chosen = _best(target, unseen, lam, rivals, costs)
     if len(lam) <= MOST_SITES and not large_matrices(target):
         start = rivals[chosen or "kept"].replace(tail=lam.tail)
-        rivals["fitted"] = jax.device_get(_fit(target, *seen, lam, start, tied, steps, settings))
+        rivals["fitted"] = jax.device_get(_fit(target, seen, lam, start, tied, steps, settings))
         if lam.tail:
             rivals["tailless"] = _with_tails(rivals["fitted"], 0.0)
-        chosen = _best(target, unseen, lam, rivals, inflations)
-    objectives = {name: float(found.sum()) for name, found in inflations.items()}
+        chosen = _best(target, unseen, lam, rivals, costs)
+    objectives = {name: float(found.total) for name, found in costs.items()}
     if chosen is None:
         return ScoreFit(lam, np.nan, objectives, "kept", "no objective was finite", {})
-    best, after = rivals[chosen], inflations[chosen]
-    lowered = _out_of_necks(target, positions[weights > 0], lam, best, settings)
+    best, after = rivals[chosen], costs[chosen]
+    lowered = _out_of_necks(target, draws.positions[weights > 0], lam, best, settings)
     if lowered != best:
-        best, after = lowered, inflation(target, *unseen, lam, lowered)
+        best, after = lowered, cost(unseen.moved(target, lam, lowered))
     by_site = {
-        when: _largest(target, found, lam.sites)
-        for when, found in (("before", inflations["centered"]), ("after", after))
+        when: _largest(target, found.inflations, lam.sites)
+        for when, found in (("before", costs["centered"]), ("after", after))
     }
-    return ScoreFit(best, float(after.sum()), objectives, chosen, "", by_site)
+    return ScoreFit(best, float(after.total), objectives, chosen, "", by_site)
 
 
 def _best(
     target: Target,
-    unseen: tuple[np.ndarray, np.ndarray, np.ndarray],
+    unseen: Draws,
     lam: Parameterization,
     rivals: dict[str, Parameterization],
-    inflations: dict[str, np.ndarray],
+    costs: dict[str, Cost],
 ) -> str | None:
-    """The candidate with the lowest objective, if any is finite; records inflations of new ones."""
+    """The candidate with the lowest objective, if any is finite; records the costs of new ones."""
     for name, rival in rivals.items():
-        if name not in inflations:
-            inflations[name] = inflation(target, *unseen, lam, rival)
-    objectives = {name: found.sum() for name, found in inflations.items()}
+        if name not in costs:
+            costs[name] = cost(unseen.moved(target, lam, rival))
+    objectives = {name: found.total for name, found in costs.items()}
     usable = [name for name, value in objectives.items() if np.isfinite(value)]
     return min(usable, key=objectives.__getitem__, default=None)
 
@@ -179,14 +177,15 @@ def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameteriz
     """
     place = jax.jit(jax.vmap(Target.from_sites, in_axes=(None, 0, None)))
     positions = place(target, rows, start)
-    score = jax.jit(jax.vmap(jax.grad(Target.logdensity, argnums=1), in_axes=(None, 0, None)))
-    scores = score(target, positions, start)
+    look = jax.value_and_grad(Target.logdensity, argnums=1)
+    values, scores = jax.jit(jax.vmap(look, in_axes=(None, 0, None)))(target, positions, start)
     usual = DEFAULTS.learned_from
     most = min(len(positions), 4 * usual**2 // max(target.size, usual // 4))
     found = fit_score(
         target,
         np.asarray(positions),
         np.asarray(scores),
+        np.asarray(values),
         start,
         most=most,
         steps=DEFAULTS.steps_alone,
@@ -205,44 +204,16 @@ def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameteriz
     )
 
 
-def inflation(
-    target: Target,
-    positions: np.ndarray,
-    scores: np.ndarray,
-    weights: np.ndarray,
-    lam: Parameterization,
-    new: Parameterization,
-) -> np.ndarray:
-    """`½ log(Var ũ_i · Var g̃_i)` of each coordinate under `new`, for weighted draws."""
-    moved, carried, _ = move(target, positions, scores, lam, new)
-    return np.asarray(_log_product(moved, carried, weights))
-
-
-@jax.jit
-def _log_product(positions: Array, scores: Array, weights: Array) -> Array:
-    return 0.5 * (_log_variance(positions, weights) + _log_variance(scores, weights))
-
-
-def _log_variance(x: Array, weights: Array) -> Array:
-    """The log of each column's weighted variance; scaled first, so that squares stay finite."""
-    share = weights / jnp.sum(weights)
-    centered = x - jnp.sum(share[:, None] * x, axis=0)
-    size = jax.lax.stop_gradient(jnp.max(jnp.abs(centered) * (weights > 0)[:, None], axis=0))
-    size = jnp.where(size > 0, size, 1)
-    variance = jnp.sum(share[:, None] * (centered / size) ** 2, axis=0)
-    return jnp.log(variance + jnp.finfo(x.dtype).tiny) + 2 * jnp.log(size)
-
-
-def _informed(target, positions, scores, weights, lam) -> Parameterization:
+def _informed(target: Target, draws: Draws, lam: Parameterization) -> Parameterization:
     """λ of each element, from what its own data say about it."""
     origin = _with_tails(lam.map(np.zeros_like), 1.0)
-    position, score, _ = move(target, positions, scores, lam, origin)
-    return jax.device_get(_by_data(target, position, score, weights, lam))
+    return jax.device_get(_by_data(target, draws.moved(target, lam, origin), lam))
 
 
 @jax.jit
-def _by_data(target, position, score, weights, lam) -> Parameterization:
-    """The same, from positions and scores in non-centered coordinates."""
+def _by_data(target: Target, draws: Draws, lam: Parameterization) -> Parameterization:
+    """The same, from draws in non-centered coordinates."""
+    position, score, _, weights = draws
     unit = {site.name: jnp.ones(site.unconstrained_shape) for site in target.program.latents}
     unit |= {name: jnp.broadcast_to(lam.reference[name], unit[name].shape) for name in lam.sites}
     noise, score = position / target.flatten(unit), score * target.flatten(unit)
@@ -292,9 +263,9 @@ def _unlikely(logits: Array) -> Array:
 
 
 @partial(jax.jit, static_argnames=("tied", "steps", "settings"))
-def _fit(target, positions, scores, weights, lam, start, tied, steps, settings) -> Parameterization:
+def _fit(target, draws, lam, start, tied, steps, settings) -> Parameterization:
     """λ after Adam on its logits, starting at `start`; draws are in the coordinates of `lam`."""
-    ridge = settings.ridge / jnp.sum(weights)
+    ridge = settings.ridge / jnp.sum(draws.weights)
     edge, carry = settings.edge, jax.vmap(target.carry, (0, 0, None, None))
 
     def free(lam: Parameterization) -> dict[str, Centering]:
@@ -311,8 +282,9 @@ def _fit(target, positions, scores, weights, lam, start, tied, steps, settings) 
 
     def loss(logits: dict[str, Centering]) -> Array:
         penalty = sum(map(_unlikely, jax.tree.leaves(logits)))
-        moved, carried, _ = carry(positions, scores, lam, bound(logits))
-        return jnp.sum(_log_product(moved, carried, weights)) + ridge * penalty
+        moved, carried, gain = carry(draws.positions, draws.scores, lam, bound(logits))
+        found = traced_cost(moved, carried, draws.logdensity + gain, draws.weights)
+        return found.total + ridge * penalty
 
     # The step shrinks to zero, so the last iterate can be used as it is.
     optimizer = optax.adam(optax.cosine_decay_schedule(settings.rate, steps))

@@ -135,7 +135,8 @@ def _raised(target_accept: float, settings: SamplerSettings) -> float:
 def _fit(engine: Engine, state: RunState, late: _Late, learns: bool) -> tuple[RunState, np.ndarray]:
     """The run with metrics and, if it `learns`, λ; and factors for the step sizes."""
     settings = engine.settings
-    position, score = without_outliers(late.rows("position"), late.rows("score"), settings)
+    kept = not_outlying(late.rows("score"), settings)
+    position, score = late.rows("position")[kept], late.rows("score")[kept]
     before = [
         fastest(
             slot.tuning.inverse_mass,
@@ -145,7 +146,8 @@ def _fit(engine: Engine, state: RunState, late: _Late, learns: bool) -> tuple[Ru
         for slot in state.slots
     ]
     if learns and engine.learner is not None:
-        state, position, score = _learn(engine, state, position, score)
+        logdensity = late["logdensity"].reshape(-1)[kept]
+        state, position, score = _learn(engine, state, position, score, logdensity)
     factors = np.ones(len(state.slots))
     metrics, spreads = [], []
     for i, slot in enumerate(state.slots):
@@ -162,13 +164,13 @@ def _fit(engine: Engine, state: RunState, late: _Late, learns: bool) -> tuple[Ru
 
 
 def _learn(
-    engine: Engine, state: RunState, position: Any, score: Any
+    engine: Engine, state: RunState, position: Any, score: Any, logdensity: Any
 ) -> tuple[RunState, np.ndarray, np.ndarray]:
     """The run at the λ learned from these draws; the draws and scores in its coordinates."""
     (slot,) = state.slots
     assert engine.learner is not None
     began = time.perf_counter()
-    fit = engine.learner(engine.target, position, score, slot.lam)
+    fit = engine.learner(engine.target, position, score, logdensity, slot.lam)
     seconds = state.seconds_learning + time.perf_counter() - began
     state = replace(state, reports=(*state.reports, fit.report()), seconds_learning=seconds)
     new = fit.parameterization
@@ -213,10 +215,8 @@ class _Late:
         return found.reshape(-1, found.shape[-1])
 
 
-def without_outliers(
-    position: np.ndarray, score: np.ndarray, settings: SamplerSettings = DEFAULTS
-) -> tuple[np.ndarray, np.ndarray]:
-    """Draws without those whose scores are extreme outliers, which are at most three in ten.
+def not_outlying(score: np.ndarray, settings: SamplerSettings = DEFAULTS) -> np.ndarray:
+    """Which draws do not have scores that are extreme outliers, which are at most three in ten.
 
     Otherwise a single draw where the posterior is steep would dominate every variance.
     """
@@ -226,8 +226,7 @@ def without_outliers(
         worst = np.nan_to_num(
             np.max(distance / usual, axis=1, where=usual > 0, initial=0), nan=np.inf
         )
-    kept = worst <= max(settings.outlying, np.quantile(worst, 1 - settings.most_outliers))
-    return position[kept], score[kept]
+    return worst <= max(settings.outlying, np.quantile(worst, 1 - settings.most_outliers))
 
 
 # -- trajectories -----------------------------------------------------------------------------
