@@ -1,15 +1,16 @@
 """What a λ would cost, judged from draws and their scores carried to its coordinates.
 
-With `ũ` a coordinate, `g̃` its score and `V` minus the log density over the draws, and `d`
-coordinates,
+With `ũ` a coordinate and `g̃` its score over the draws, the objective is
 
-    J(λ) = Σ_i ½ log(Var ũ_i · Var g̃_i)  +  d log ½(1 + 2 Var V / d)
+    J(λ) = Σ_i ½ log(Var ũ_i · Var g̃_i)
 
 For a Gaussian posterior each product is the variance inflation factor of a coordinate: what
-correlations cost after the best diagonal metric. The rest is what energy costs. A fresh momentum
-changes the energy by a variance of `d / 2`, the whole posterior spreads it by `Var V + d / 2`; the
-ratio, 1 for a Gaussian, is how many draws it takes to get from one end of a funnel to the other.
-So `J / d` is the logarithm of the gradients that a draw needs, up to a constant.
+correlations cost after the best diagonal metric.
+
+Variances hardly see the narrow end of a funnel, and draws that never went there do not see it at
+all. Energy does. A fresh momentum changes it by a variance of `d / 2`, with `d` coordinates, while
+the posterior spreads it by `Var V + d / 2`, with `V` minus the log density. Half their ratio, 1 for
+a Gaussian, is how many draws it takes to get from one end to the other: the inverse of E-BFMI.
 """
 
 from __future__ import annotations
@@ -45,30 +46,33 @@ class Draws(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """The parts of the objective."""
+    """What sampling in some coordinates would cost."""
 
     inflations: Any  # ½ log(Var ũ_i · Var g̃_i), one per coordinate
-    energy: Any  # the logarithm of how many draws energy needs
+    energy: Any  # the draws it takes to change the energy
 
     @property
-    def total(self) -> Any:
-        """The objective."""
-        return self.inflations.sum() + self.inflations.size * self.energy
+    def objective(self) -> float:
+        """J."""
+        return float(self.inflations.sum())
 
 
 def cost(draws: Draws) -> Cost:
-    """The objective of the coordinates that the draws are in."""
-    return jax.device_get(_cost(*draws))
+    """The cost in the coordinates that the draws are in."""
+    inflations = jax.device_get(_inflations(draws.positions, draws.scores, draws.weights))
+    share = draws.weights / draws.weights.sum()
+    with np.errstate(over="ignore", invalid="ignore"):
+        centered = draws.logdensity - share @ draws.logdensity
+        spread = share @ np.square(centered, dtype=float)
+    return Cost(inflations, (1 + 2 * spread / inflations.size) / 2)
 
 
-def traced_cost(positions: Array, scores: Array, logdensity: Array, weights: Array) -> Cost:
-    """The same inside a compiled program."""
-    inflations = 0.5 * (_log_variance(positions, weights) + _log_variance(scores, weights))
-    spread = _log_variance(logdensity[:, None], weights)[0] - np.log(inflations.size / 2)
-    return Cost(inflations, jnp.logaddexp(0.0, spread) - np.log(2))
+def inflations(positions: Array, scores: Array, weights: Array) -> Array:
+    """The terms of J, one per coordinate."""
+    return 0.5 * (_log_variance(positions, weights) + _log_variance(scores, weights))
 
 
-_cost = jax.jit(traced_cost)
+_inflations = jax.jit(inflations)
 
 
 def _log_variance(x: Array, weights: Array) -> Array:

@@ -1,7 +1,7 @@
 """λ from draws and their scores, without the likelihood or any new gradient of the model.
 
 Draws and scores can be carried to the coordinates of any λ with only the priors' locations and
-scales; `objective.py` says what it would cost to sample there. Gradient descent lowers it.
+scales; `objective.py` says what it would cost to sample there. Gradient descent lowers J.
 
 Where an element is informed only by its own data and its prior, no descent is needed. In
 non-centered coordinates the score of its prior is `-e`; the rest of its score `g` comes from the
@@ -24,7 +24,7 @@ import optax
 from jax import Array
 
 from autoreparam.learn.fit import Fit
-from autoreparam.learn.objective import Cost, Draws, cost, traced_cost
+from autoreparam.learn.objective import Cost, Draws, cost, inflations
 from autoreparam.learn.settings import DEFAULTS, ScoreSettings
 from autoreparam.program.blocks import in_blocks
 from autoreparam.program.centering import Centering
@@ -106,14 +106,14 @@ def fit_score(
         "noncentered": as_written.map(np.zeros_like),
     }
     costs: dict[str, Cost] = {}
-    chosen = _best(target, unseen, lam, rivals, costs)
+    chosen = _best(target, unseen, lam, rivals, costs, settings)
     if len(lam) <= MOST_SITES and not large_matrices(target):
         start = rivals[chosen or "kept"].replace(tail=lam.tail)
         rivals["fitted"] = jax.device_get(_fit(target, seen, lam, start, tied, steps, settings))
         if lam.tail:
             rivals["tailless"] = _with_tails(rivals["fitted"], 0.0)
-        chosen = _best(target, unseen, lam, rivals, costs)
-    objectives = {name: float(found.total) for name, found in costs.items()}
+        chosen = _best(target, unseen, lam, rivals, costs, settings)
+    objectives = {name: found.objective for name, found in costs.items()}
     if chosen is None:
         return ScoreFit(lam, np.nan, objectives, "kept", "no objective was finite", {})
     best, after = rivals[chosen], costs[chosen]
@@ -124,7 +124,7 @@ def fit_score(
         when: _largest(target, found.inflations, lam.sites)
         for when, found in (("before", costs["centered"]), ("after", after))
     }
-    return ScoreFit(best, float(after.total), objectives, chosen, "", by_site)
+    return ScoreFit(best, after.objective, objectives, chosen, "", by_site)
 
 
 def _best(
@@ -133,14 +133,20 @@ def _best(
     lam: Parameterization,
     rivals: dict[str, Parameterization],
     costs: dict[str, Cost],
+    settings: ScoreSettings,
 ) -> str | None:
-    """The candidate with the lowest objective, if any is finite; records the costs of new ones."""
+    """The candidate with the lowest objective, if any is finite; records the costs of new ones.
+
+    Those whose energy would change much more slowly than another's are out: a λ may hide a neck
+    from its own draws, but not that energy cannot follow.
+    """
     for name, rival in rivals.items():
         if name not in costs:
             costs[name] = cost(unseen.moved(target, lam, rival))
-    objectives = {name: found.total for name, found in costs.items()}
-    usable = [name for name, value in objectives.items() if np.isfinite(value)]
-    return min(usable, key=objectives.__getitem__, default=None)
+    finite = {name: found for name, found in costs.items() if np.isfinite(found.objective)}
+    most = settings.most_energy * min((found.energy for found in finite.values()), default=0.0)
+    usable = [name for name, found in finite.items() if found.energy <= most] or list(finite)
+    return min(usable, key=lambda name: costs[name].objective, default=None)
 
 
 def _affordable(target: Target, most: int) -> int:
@@ -282,9 +288,8 @@ def _fit(target, draws, lam, start, tied, steps, settings) -> Parameterization:
 
     def loss(logits: dict[str, Centering]) -> Array:
         penalty = sum(map(_unlikely, jax.tree.leaves(logits)))
-        moved, carried, gain = carry(draws.positions, draws.scores, lam, bound(logits))
-        found = traced_cost(moved, carried, draws.logdensity + gain, draws.weights)
-        return found.total + ridge * penalty
+        moved, carried, _ = carry(draws.positions, draws.scores, lam, bound(logits))
+        return jnp.sum(inflations(moved, carried, draws.weights)) + ridge * penalty
 
     # The step shrinks to zero, so the last iterate can be used as it is.
     optimizer = optax.adam(optax.cosine_decay_schedule(settings.rate, steps))
