@@ -86,7 +86,7 @@ def test_what_the_data_tell_of_each_element_is_found_from_few_draws():
         found = _informed(target, draws, start)
         # Its error falls with the part of the score that the data leave to the prior.
         np.testing.assert_allclose(found["theta"], size / (size + 1), atol=0.1)
-        assert found["theta"][0] == 0
+        assert found["theta"][0] < 1e-12  # no data at all
         assert found["theta"][3] > 0.98
 
 
