@@ -73,6 +73,7 @@ LONG = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "method"), [("hmc", "interleaved"), *LONG])
 def test_ranks_of_the_truth_among_posterior_draws_are_uniform(kernel, method):
     target, begin, transition, to_sites = sampler(kernel, method)

@@ -15,6 +15,11 @@ from autoreparam.mcmc.settings import DEFAULTS
 ALWAYS = Again(patience=0.0, finer=4.0, longer=2.0)  # wherever the first try was rejected
 NEVER = Again(patience=jnp.inf, finer=4.0, longer=2.0)
 POINTS = 8000
+extremes = pytest.mark.parametrize(
+    "again",
+    [pytest.param(ALWAYS, id="always", marks=pytest.mark.slow), DEFAULTS.again],
+    ids=[None, "default"],
+)
 
 
 def kinetic_energy(momentum):
@@ -70,7 +75,7 @@ def normals(position):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("again", [ALWAYS, DEFAULTS.again], ids=["always", "default"])
+@extremes
 def test_a_gaussian_stays_as_it_is_though_steps_are_far_too_long(again, dtype):
     rng = np.random.default_rng(0)
     first = (rng.normal(size=(POINTS, 2)) * [1.0, 0.3]).astype(dtype)
@@ -104,7 +109,7 @@ def of_funnel(count, seed=0):
     return np.stack([v, x], axis=1), lambda at: np.interp(at, grid, total)
 
 
-@pytest.mark.parametrize("again", [ALWAYS, DEFAULTS.again], ids=["always", "default"])
+@extremes
 def test_a_funnel_stays_as_quadrature_says(again):
     first, of_v = of_funnel(POINTS)
     found, outcome = carried(funnel, again, 0.8, first, transitions=20)

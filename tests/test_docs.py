@@ -95,6 +95,8 @@ def command(words):
 # page shows of ours is in test_interop.py.
 SLOW = {
     Path("docs/howto/blackjax.md"): pytest.mark.slow,
+    Path("docs/howto/numpyro.md"): pytest.mark.slow,
+    Path("docs/howto/own-model.md"): pytest.mark.slow,
     Path("docs/howto/command-line.md"): pytest.mark.slow,  # test_cli.py runs every command
 }
 

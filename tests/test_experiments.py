@@ -123,6 +123,7 @@ def assert_moments_by_chains(draws, mean, sd):
         np.testing.assert_array_less(np.abs(of_chains.mean(axis=0) - expected), 4.5 * error)
 
 
+@pytest.mark.slow
 def test_problems_of_different_sizes_run_together_and_each_has_its_posterior():
     arrays, entries = zip(state_of((1, 2, 5), 0), state_of((3, 8), 1))
     problems = make_problems(["one", "other"], entries)

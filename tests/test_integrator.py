@@ -170,6 +170,7 @@ def narrow():
         numpyro.sample("x", dist.Normal(0.0, jnp.exp(scale / 2)))
 
 
+@pytest.mark.slow
 def test_a_round_posterior_is_sampled_in_two_stages_and_exactly():
     y = np.linspace(-2.0, 2.0, 60)
     tree = ar.sample(round_, (y,), draws=500, warmup=300, seed=1, progress=False)
@@ -183,7 +184,11 @@ def test_a_round_posterior_is_sampled_in_two_stages_and_exactly():
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "options",
-    [{"parameterization": "centered"}, {"kernel": "nuts"}, {"kernel": "hmc", "num_steps": 3}],
+    [
+        {"parameterization": "centered"},
+        pytest.param({"kernel": "nuts"}, marks=pytest.mark.slow),
+        {"kernel": "hmc", "num_steps": 3},
+    ],
     ids=["funnel", "nuts", "num_steps"],
 )
 def test_leapfrog_stays_where_posteriors_are_narrow_or_users_ask_for_it(options):

@@ -70,6 +70,7 @@ def test_nuts_finds_the_exact_moments_of_a_gaussian_hierarchy(gaussian_draws, ga
     assert_moments(gaussian_draws["theta"], mean[1:], sd[1:])
 
 
+@pytest.mark.slow
 def test_nuts_finds_the_exact_moments_of_a_conjugate_model():
     a, b, m0, k = 4.0, 3.0, 0.5, 0.8
 
@@ -136,6 +137,7 @@ def test_predictive_replays_the_posterior_and_predicts(gaussian_draws, gaussian_
     assert_moments(found["y"][None], mean[1:], np.hypot(sd[1:], SIGMA))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make_guide", [AutoNormal, mean_field], ids=["AutoNormal", "mean_field"])
 def test_svi_with_a_mean_field_guide_finds_the_gaussian_means(make_guide, gaussian_moments):
     model = ar.reparameterize(gaussian, partly(gaussian))

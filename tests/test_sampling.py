@@ -80,6 +80,7 @@ def test_eight_schools_is_met(kernel, method):
     assert worst_z(tree, expected, ["mu", "theta", "log_tau"]) < 4.5
 
 
+@pytest.mark.slow
 @surveys
 @pytest.mark.parametrize("kernel", ONE_IN_CI)
 @pytest.mark.parametrize("method", METHODS)

@@ -215,6 +215,7 @@ def test_single_precision_agrees_with_double():
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_nuts_finds_the_moments_of_a_smoother():
     sd, noise = 0.9, 0.5
 

@@ -54,6 +54,7 @@ def test_the_gaussian_toy_is_left_with_almost_no_inflation(sigma):
     assert exact_objective(target, fit.parameterization) < best + 0.02
 
 
+@pytest.mark.slow
 @surveys
 def test_a_survey_of_radon_is_within_reach_of_the_exact_minimum(survey):
     problem = survey()
@@ -160,6 +161,7 @@ def test_the_default_is_deterministic_and_works_with_one_chain():
     np.testing.assert_array_equal(first, again)
 
 
+@pytest.mark.slow
 def test_single_precision_learns_about_the_same(float32):
     tree = ar.sample(groups, (Y.astype("f"), SPREAD.astype("f")), draws=50, progress=False)
     assert_centered_where_known(tree["parameterization"]["theta"].values)

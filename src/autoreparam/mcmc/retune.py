@@ -36,8 +36,8 @@ STILL_CLIMBING = (
 def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool) -> RunState:
     """The run retuned from the draws of a window, ready for the next chunk.
 
-    After the last two windows of warm-up, only the step size is retuned. The chains are carried to
-    the coordinates of the new λ.
+    Chains that are lost go on from where others are. After the last two windows of warm-up, only
+    the step size is retuned. The chains are carried to the coordinates of the new λ.
     """
     whole = _joined(window)
     health = judge(whole)
@@ -46,8 +46,8 @@ def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool)
     if engine.policy.careful and _diverges(late, sizes, engine.settings):
         state = replace(state, target_accept=_raised(state.target_accept, engine.settings))
         sizes = _step_sizes(engine, state, late, last)
+    state = restart(state, whole, health.sound)
     if not last:
-        state = restart(state, whole, health.sound)
         if health.climbing and _ends_learning(state):
             state = _lengthened(state, whole.position.shape[1], engine.settings)
         # Chains that climb show what to do about it, not what λ is best where they will be.
