@@ -88,7 +88,13 @@ def measure(row, target, scale, lam, new, values):
     rewritten, sites = log_density(ar.reparameterize(model, lam), (scale,), {}, working)
     assert sites["x"]["type"] == "deterministic"
     free = numpyro.infer.util.unconstrain_fn(model, (scale,), {}, values)
+
+    def inside(shift):
+        far = target.to_sites(position + shift, lam)
+        return row.centered(far["m"], far["t"]).support(far["x"]).all()
+
     return {
+        "inside": jax.vmap(inside)(jnp.array([-3.0, 3.0])),
         "position": position,
         "working": target.unflatten(position)["x"],
         "values": {name: found[name] for name in values},
@@ -181,6 +187,12 @@ def test_values_survive_the_round_trip(row):
     for name, value in facts(row).values.items():
         np.testing.assert_allclose(found["values"][name], value, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(found["back"], found["position"], rtol=1e-8, atol=1e-10)
+
+
+@rows
+def test_every_working_position_is_a_value_in_the_support(row):
+    for found in facts(row).found[0]:
+        assert found["inside"].all()
 
 
 @rows
