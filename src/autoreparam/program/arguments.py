@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ class Fixed:
         if isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
             # Under a trace, operations on a JAX array are staged: there are no values to look at.
             value = np.asarray(value)
+        if isinstance(value, np.ndarray):
+            value = value.copy()  # JAX would not see that it was changed in place
         self.value = value
         if isinstance(value, np.ndarray):
             self.key: Any = (value.shape, str(value.dtype), value.tobytes())
@@ -72,6 +75,21 @@ def split(
     alone = [ok and traceable(*build([i == j for j in range(len(free))]))
              for i, ok in enumerate(free)]  # fmt: skip
     return build(alone) if traceable(*build(alone)) else build([False] * len(free))
+
+
+def named_leaves(model: Callable, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Every value in the arguments of a call, by the name of its argument and place in it."""
+    try:
+        names = list(inspect.signature(model).parameters)
+    except (TypeError, ValueError):
+        names = []
+    names += [f"argument {i + 1}" for i in range(len(names), len(args))]
+    given = {**dict(zip(names, args)), **kwargs}
+    found = {}
+    for name, value in given.items():
+        for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
+            found[f"{name}{jax.tree_util.keystr(path)}"] = leaf
+    return found
 
 
 def _is_data(leaf: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,11 +25,12 @@ class Structure:
     arguments: Arguments
     sites: tuple[Site, ...]
     dtype: Any
-    captured: str  # digest of the constants that the model closes over
+    digests: Mapping[str, str]  # of what each site computes, with the constants it reads
 
     @cached_property
     def _key(self) -> tuple:
-        return (self.model, self.arguments, self.sites, str(self.dtype), self.captured)
+        computed = tuple(self.digests.items())
+        return (self.model, self.arguments, self.sites, str(self.dtype), computed)
 
     @cached_property
     def _hash(self) -> int:

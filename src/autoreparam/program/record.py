@@ -21,6 +21,9 @@ from autoreparam.program.loops import is_scan
 from autoreparam.program.site import Loop, Site
 
 
+AXES = ("chain", "draw", "slot")  # of the draws and statistics of every run
+
+
 class Record(Messenger):
     """Gives every latent a value and records every site."""
 
@@ -43,6 +46,12 @@ class Record(Messenger):
             raise ModelError(
                 f"site '{msg['name']}' is a param, which MCMC does not learn. Give it a prior with "
                 "numpyro.sample, or fix it with numpyro.handlers.substitute."
+            )
+        elif msg["type"] == "prng_key":
+            raise ModelError(
+                "the model asks for a random key with numpyro.prng_key(). All that is random in a "
+                "posterior are its latents: draw the noise with numpyro.sample, or pass it as an "
+                "argument."
             )
         elif msg["type"] == "sample":
             self._sample(msg)
@@ -75,6 +84,11 @@ class Record(Messenger):
             raise ModelError(
                 f"site '{name}' appears {other}. Every sample and deterministic statement needs "
                 f"its own name; in a loop, number them: f'{name}_{{i}}'."
+            )
+        if name in AXES:
+            raise ModelError(
+                f"site '{name}': draws have an axis of this name, so the result could not hold "
+                f"both. Call it something else, '{name}_' for example."
             )
         site = _describe(msg, name in self.given, self.inside.get(name))
         self.sites[name] = site

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,9 +12,13 @@ import numpy as np
 from numpyro.handlers import seed
 
 from autoreparam.errors import ModelError, known
-from autoreparam.program.arguments import Arguments, split
+from autoreparam.program.arguments import Arguments, named_leaves, split
+from autoreparam.program.captured import captured
 from autoreparam.program.dependence import depends_on
+from autoreparam.program.digest import output_digests
 from autoreparam.program.families import Unsupported, standardize
+from autoreparam.program.numbers import refuse_stale, refuse_wrapped
+from autoreparam.program.process import refuse_forked
 from autoreparam.program.program import Program, Structure
 from autoreparam.program.record import Record, compare
 from autoreparam.program.site import ONE_AT_A_TIME, Site
@@ -66,6 +68,12 @@ def inspect(
         raise ModelError(f"expected args as a tuple; found {type(args).__name__}. Write args=(x,).")
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise ModelError(f"expected kwargs as a dict; found {type(kwargs).__name__}")
+    refuse_forked()
+    read = captured(model)
+    refuse_stale(read)
+    named = named_leaves(model, tuple(args), dict(kwargs or {}))
+    # What becomes of Python's own integers is seen below: they may never reach JAX.
+    refuse_wrapped({n: x for n, x in {**read, **named}.items() if not isinstance(x, int)})
     tables: list[dict[str, Site]] = []
 
     def traceable(arguments: Arguments, data: tuple) -> bool:
@@ -82,7 +90,10 @@ def inspect(
         found, dtype = _shapes(model, arguments, data)
         for table in tables:
             compare(table, found)
-        found, digest = _with_parents(model, arguments, data, found)
+        found, digests = _with_parents(model, arguments, data, found)
+    except OverflowError as error:
+        refuse_wrapped({**read, **named})
+        raise ModelError(f"an integer of the model does not fit: {_first_line(error)}") from error
     except VALUE_NEEDED as error:
         for leaf in jax.tree.leaves((args, kwargs)):
             if hasattr(leaf, "__array__") and not isinstance(leaf, np.ndarray | jax.Array):
@@ -95,7 +106,7 @@ def inspect(
             "set of sites. Use jnp.where or jax.lax.cond on the values instead of Python's `if`. "
             f"JAX says: {str(error).splitlines()[0]}"
         ) from error
-    return Program(Structure(model, arguments, _choose(found, sites), dtype, digest), data)
+    return Program(Structure(model, arguments, _choose(found, sites), dtype, digests), data)
 
 
 # -- first pass: names, kinds and shapes ------------------------------------------------------
@@ -131,7 +142,7 @@ class _Depend(Record):
         super().__init__()
         self.values, self.latents = values, latents
         self.kept: dict[str, Any] = {}
-        self.results: list[Any] = []  # log densities and deterministics
+        self.results: dict[str, Any] = {}  # log densities and deterministics
         self.notes: dict[str, str] = {}
         self.traits: dict[str, Traits] = {}
 
@@ -143,12 +154,12 @@ class _Depend(Record):
         if msg["type"] == "control_flow":
             msg["kwargs"]["substitute_stack"].append(("substitute", self.values))
         if msg["type"] == "deterministic":
-            self.results.append(msg["value"])
+            self.results[msg["name"]] = msg["value"]
         if msg["type"] != "sample":
             return
         name, fn = msg["name"], msg["fn"]
         if msg["value"] is not None:
-            self.results.append(fn.log_prob(msg["value"]))
+            self.results[name] = [fn.log_prob(msg["value"]), msg["scale"]]
         loc: Any = ()
         scale: Any = ()
         if name in self.latents:
@@ -161,8 +172,10 @@ class _Depend(Record):
         self.kept[name] = {"loc": loc, "scale": scale, "all": jax.tree.leaves(fn)}
 
 
-def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[str, Site], str]:
-    """The sites with what they depend on, and a digest of what the model captures."""
+def _with_parents(
+    model: Callable, arguments: Arguments, data: tuple, sites: dict[str, Site]
+) -> tuple[dict[str, Site], dict[str, str]]:
+    """The sites with what they depend on, and a digest of what each of them computes."""
     latents = [site for site in sites.values() if site.kind == "latent"]
     notes: dict[str, str] = {}
     traits: dict[str, Traits] = {}
@@ -182,7 +195,10 @@ def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[
     traced, shapes = jax.make_jaxpr(run, return_shape=True)(data, values)
     inputs = [frozenset[str]()] * len(data) + [frozenset({name}) for name in sorted(values)]
     found_names = depends_on(traced.jaxpr, inputs)
-    depends, _ = jax.tree.unflatten(jax.tree.structure(shapes), found_names)
+    structure = jax.tree.structure(shapes)
+    depends, _ = jax.tree.unflatten(structure, found_names)
+    digests = output_digests(traced, [*(f"data {i}" for i in range(len(data))), *sorted(values)])
+    _, results = jax.tree.unflatten(structure, digests)
 
     def names(found: Any) -> tuple[str, ...]:
         union = frozenset().union(*jax.tree.leaves(found, is_leaf=lambda x: x == frozenset()))
@@ -200,21 +216,13 @@ def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[
             note=notes.get(name, site.note),
             **traits.get(name, Traits())._asdict(),
         )
-    return result, fingerprint(traced)
+    # A model that reads a global keeps its identity when the global changes, and would reuse
+    # outdated compiled code. The digests change with it.
+    return result, {name: "".join(jax.tree.leaves(parts)) for name, parts in results.items()}
 
 
-def fingerprint(traced: Any) -> str:
-    """A digest of a traced model: its operations and the constants it closes over.
-
-    A model that reads a global keeps its identity when the global changes, and would reuse outdated
-    compiled code. The digest changes with it.
-    """
-    digest = hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", str(traced.jaxpr)).encode())
-    for constant in traced.consts:
-        array = np.asarray(constant)
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 # -- which sites to reparameterize ------------------------------------------------------------

@@ -1,22 +1,29 @@
-"""What identifies a stored run: its sites, its data, its version."""
+"""What identifies a stored run: its sites, what they compute, its data, its version."""
 
 from __future__ import annotations
 
-import hashlib
+import warnings
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
-import jax
 import numpy as np
 
-from autoreparam.errors import CheckpointError, known
+from autoreparam.errors import CheckpointError, SamplingWarning, known
+from autoreparam.program.arguments import named_leaves
+from autoreparam.program.captured import captured
+from autoreparam.program.digest import value_digest
 from autoreparam.program.trace import Program
 
-FORMAT = 2  # version of what a checkpoint stores about a run
+FORMAT = 3  # version of what a checkpoint stores about a run
+TRACERS = ("jax", "numpyro")  # what decides how a model is traced
 
 
 def identify(program: Program) -> dict[str, Any]:
-    """The table of sites and a digest of the data, as JSON."""
+    """The table of sites, and digests of what they compute and of everything they read, as JSON."""
+    structure = program.structure
+    args, kwargs = structure.arguments.fill(program.data)
+    arguments = named_leaves(structure.model, args, kwargs)
     return {
         "format": FORMAT,
         "dtype": str(np.dtype(program.dtype)),
@@ -24,7 +31,10 @@ def identify(program: Program) -> dict[str, Any]:
             [site.name, site.kind, site.distribution, list(site.shape), site.candidate]
             for site in program.sites
         ],
-        "data": _digest(program),
+        "computed": dict(structure.digests),
+        "arguments": {name: value_digest(value) for name, value in arguments.items()},
+        "captured": {name: value_digest(value) for name, value in captured(structure.model).items()},
+        "versions": {name: version(name) for name in TRACERS},
     }
 
 
@@ -34,7 +44,11 @@ def candidates(identity: Mapping[str, Any]) -> list[str]:
 
 
 def refuse_other(stored: Mapping[str, Any], program: Program) -> None:
-    """Raises an error unless the program is the one the run was stored for."""
+    """Raises an error that names what differs, unless the program is that of the stored run.
+
+    Versions of JAX trace the same model differently. Under another one there is a warning, since
+    only sites and data can be compared.
+    """
     found = identify(program)
     if stored.get("format") != FORMAT:
         raise CheckpointError(
@@ -48,26 +62,41 @@ def refuse_other(stored: Mapping[str, Any], program: Program) -> None:
         raise CheckpointError(
             f"the checkpoint belongs to a different model: they differ in {known(differing[:5])}"
         )
-    if stored["data"] != found["data"]:
-        raise CheckpointError(
-            "the checkpoint belongs to different data: the model's arguments are not those the run "
-            "was started with"
-        )
     if stored["dtype"] != found["dtype"]:
         raise CheckpointError(
             f"the run used {stored['dtype']}, but this session computes in {found['dtype']}. Set "
             "jax_enable_x64 as it was then."
         )
+    changed = _changed(stored["arguments"], found["arguments"])
+    if changed:
+        raise CheckpointError(
+            f"the checkpoint belongs to different data: {known(changed[:5])} of the model's "
+            "arguments is not what the run was started with"
+        )
+    if stored["versions"] != found["versions"]:
+        warnings.warn(
+            f"The run was started with {_listed(stored['versions'])}, and continues with "
+            f"{_listed(found['versions'])}: whether the model is the same could only be checked in "
+            "part, and the draws may differ from those of an uninterrupted run.",
+            SamplingWarning,
+            stacklevel=4,
+        )
+        return
+    changed = _changed(stored["computed"], found["computed"])
+    if changed:
+        why = _changed(stored["captured"], found["captured"])
+        cause = f"{known(why[:5])}, which it captures, has changed" if why else (
+            "an operation or a number in it has changed"
+        )  # fmt: skip
+        raise CheckpointError(
+            f"the checkpoint belongs to a different model: the log density of {known(changed[:5])} "
+            f"is not that of the run; {cause}"
+        )
 
 
-def _digest(program: Program) -> str:
-    digest = hashlib.sha256()
-    fixed = [slot.value for slot in program.structure.arguments.fixed if slot is not None]
-    for leaf in [*program.data, *fixed]:
-        if isinstance(leaf, np.ndarray | np.generic | jax.Array | float | int | bool):
-            array = np.asarray(leaf)
-            digest.update(f"{array.dtype}{array.shape}".encode())
-            digest.update(array.tobytes())
-        else:
-            digest.update(repr(leaf).encode() if isinstance(leaf, str) else b"?")
-    return digest.hexdigest()
+def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+
+
+def _listed(versions: Mapping[str, str]) -> str:
+    return " and ".join(f"{name} {number}" for name, number in versions.items())
