@@ -99,7 +99,7 @@ def test_sample_writes_draws_and_report_and_prints_a_summary(folder, sampled):
 def test_sample_refuses_a_shape_that_does_not_fit(folder, monkeypatch):
     (folder / "short.json").write_text(json.dumps(DATA | {"y": [1.0, 2.0]}))
     said = refused(folder, monkeypatch, "sample", "model.py:groups", "--data", "short.json", *QUICK)
-    assert "model.py:groups failed on its data" in said
+    assert "the model 'groups' failed on its data" in said
     assert 'line 11: numpyro.sample("y"' in said
     assert "sigma of shape (3,), y of shape (2,)" in said
 
@@ -164,7 +164,7 @@ def test_learn_writes_lam_that_sample_takes(folder, sampled):
 
 def test_learn_refuses_to_learn_from_draws_without_any(folder, monkeypatch):
     words = ("learn", "model.py:groups", "--data", "data.json", "--objective", "score")
-    assert "pass draws=tree" in refused(folder, monkeypatch, *words)
+    assert "pass --draws RUN" in refused(folder, monkeypatch, *words)
 
 
 def test_report_writes_a_page_and_the_code_for_numpyro(folder, sampled):
@@ -187,7 +187,7 @@ def test_compare_runs_them_side_by_side(folder, sampled):
 
 def test_compare_refuses_an_unknown_method(folder, monkeypatch):
     words = ("compare", "model.py:groups", "--data", "data.json", "-m", "center")
-    assert "expected one of 'auto', 'vip'" in refused(folder, monkeypatch, *words)
+    assert "expected one of 'centered', 'noncentered'" in refused(folder, monkeypatch, *words)
 
 
 def test_data_lists_what_is_here(folder):

@@ -19,21 +19,23 @@ MODULES = {
 
 FRONT = "autoreparam"  # the package's own __init__, which re-exports
 WINGS = {"mcmc", "learn", "results"}
-BELOW_SAMPLING = {*WINGS, "program", "render", "errors"}
+BELOW_SAMPLING = {*WINGS, "program", "render", "disk", "keywords", "errors"}
 # What each room may import, besides itself.
 FLOORS = {
     "errors": set(),
+    "disk": {"errors"},
+    "keywords": {"errors"},
     "render": set(),
     "zoo": {"errors"},
-    "program": {"render", "errors"},
+    "program": {"render", "disk", "keywords", "errors"},
     "mcmc": {"program", "errors"},
     "learn": {"program", "errors"},
-    "results": {"program", "render", "errors"},
+    "results": {"program", "render", "disk", "keywords", "errors"},
     "run": BELOW_SAMPLING,
     "sampling": {"run", *BELOW_SAMPLING},
     "paper": {"run", "sampling", *BELOW_SAMPLING},
     "experiments": {FRONT, "sampling", "paper", "zoo", *BELOW_SAMPLING},
-    "cli": {FRONT, "experiments", "sampling", "paper", "zoo", *BELOW_SAMPLING},
+    "cli": {FRONT, "experiments", "sampling", "run", "paper", "zoo", *BELOW_SAMPLING},
 }
 # Files of the front door beside sampling.py.
 SAME_ROOM = {"interop": "sampling"}

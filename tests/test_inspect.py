@@ -571,7 +571,7 @@ def test_a_latent_or_factor_that_is_not_finite_is_named():
     program = ar.inspect(model)
     error = nonfinite(program, {"tau": jnp.array(-1.0), "x": jnp.array(0.0)})
     assert "latent site 'x'" in str(error)
-    assert "check that scales stay positive" in str(error)
+    assert "the scale of its distribution (Normal) is -1 in 1 of 1 elements" in str(error)
 
     def with_factor():
         x = numpyro.sample("x", dist.Normal(0.0, 1.0))

@@ -16,9 +16,10 @@ from autoreparam.mcmc.retune import retune
 from autoreparam.mcmc.snapshot import WORDS, pack, unpack
 from autoreparam.results.progress import Progress
 from autoreparam.run.begin import blank_state, build_engine, first_state
-from autoreparam.run.finish import Shown, build_tree
+from autoreparam.run.finish import build_tree
 from autoreparam.run.session import Session
 from autoreparam.run.settings import Adaptation, Settings
+from autoreparam.run.shown import Shown
 
 Y = np.array([0.3, -1.0, 2.2, 0.7])
 SETTINGS = Settings("auto", "auto", 30, 60, 2, 0, None, 0.8, 10, 1, False, False)

@@ -188,7 +188,7 @@ def test_init_values_are_where_chains_start():
         ({"num_steps": 0}, "num_steps: expected an integer >= 1"),
         ({"parameterization": ["centered"]}, "parameterization: expected one of 'auto'"),
         ({"target_accept": "high"}, "target_accept: expected a number"),
-        ({"seed": 2**70}, "seed: expected an integer below"),
+        ({"seed": 2**70}, "seed: expected an integer from 0"),
         ({"init": [1.0]}, "init: expected a dict"),
         ({"init": {"mu": "one"}}, "init: site 'mu' expects numbers"),
         ({"init": {"mu": np.nan}}, "init: site 'mu' of chain 0 is not finite"),

@@ -107,7 +107,7 @@ def test_only_the_last_state_is_kept(tmp_path):
     filled(tmp_path / "run.zarr", 4)
     names = sorted(file.name for file in (tmp_path / "run.zarr").iterdir())
     chunks = [f"chunk-{index:06d}.zip" for index in range(4)]
-    assert names == [*chunks, "manifest.json", "state-000003.zip"]
+    assert names == [*chunks, "lock", "manifest.json", "state-000003.zip"]
 
 
 def test_leftovers_of_a_crash_are_ignored_and_overwritten(tmp_path):
@@ -213,7 +213,24 @@ def test_another_version_and_a_missing_folder_are_refused_in_words(tmp_path):
         Store.open(manifest)
 
 
-def test_a_second_run_on_the_same_store_is_stopped(tmp_path):
+def test_a_folder_has_one_writer_at_a_time(tmp_path):
+    path = tmp_path / "run.zarr"
+    first = filled(path, 1)
+    in_use = rf"in use by process {os.getpid()}, .* choose another path"
+    with pytest.raises(CheckpointError, match=in_use):
+        Store.open(path, alone=True)
+    with pytest.raises(CheckpointError, match=in_use):
+        Store.open(path).commit(chunk(1), state(1), {"index": 1})
+    with pytest.raises(CheckpointError, match="already holds a run"):
+        Store.create(path, IDENTITY, SETTINGS)
+    first.close()
+    second = Store.open(path, alone=True)
+    second.commit(chunk(1), state(1), {"index": 1})
+    assert_holds(Store.open(path), 2)
+
+
+def test_a_second_run_on_the_same_store_is_stopped_even_without_locks(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage.Lock, "take", lambda self: None)
     first = filled(tmp_path / "run.zarr", 1)
     second = Store.open(tmp_path / "run.zarr")
     second.commit(chunk(1), state(1), {"index": 1})
@@ -248,7 +265,7 @@ def test_a_failed_commit_changes_nothing_and_says_what_to_do(
 
     with monkeypatch.context() as patch:
         if where == "open":
-            patch.setattr(storage, "_write", refuse)
+            patch.setattr(storage, "write_arrays", refuse)
         else:
             patch.setattr(os, where, refuse)
         with pytest.raises(CheckpointError, match=remedy) as caught:

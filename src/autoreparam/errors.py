@@ -5,6 +5,10 @@ class AutoreparamError(ValueError):
     """The base of every error that the library raises on purpose."""
 
 
+class KeywordError(AutoreparamError, TypeError):
+    """A function was called with a keyword that it does not have."""
+
+
 class ModelError(AutoreparamError):
     """The model, or the data it was given, cannot be sampled as it stands."""
 
@@ -15,6 +19,10 @@ class ParameterizationError(AutoreparamError):
 
 class DataError(AutoreparamError):
     """A data set is missing, damaged or in the wrong format."""
+
+
+class DiskError(AutoreparamError):
+    """A file cannot be written: no such folder, no space, no permission."""
 
 
 class CheckpointError(AutoreparamError):

@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from autoreparam.errors import AutoreparamError, CheckpointError, SamplingError, known
-from autoreparam.learn.elbo import Fit, fit_elbo
+from autoreparam.disk import as_path, check_folder
+from autoreparam.errors import AutoreparamError, CheckpointError, known
+from autoreparam.keywords import helpful, refuse_unknown
+from autoreparam.learn.elbo import OPTIONS, Fit, fit_elbo
 from autoreparam.learn.score import fit_draws
 from autoreparam.mcmc.chains import meanwhile
 from autoreparam.mcmc.engine import Engine
@@ -22,19 +25,23 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 from autoreparam.program.trace import Program, inspect
 from autoreparam.results.identity import candidates, identify, refuse_other
+from autoreparam.results.lam import check_tree
 from autoreparam.results.progress import Progress
 from autoreparam.results.scalars import load_libraries
 from autoreparam.results.storage import Store
-from autoreparam.run.begin import blank_state, build_engine, first_state
-from autoreparam.run.finish import Shown, build_tree, check_labels, warn
+from autoreparam.run.begin import blank_state, build_engine, check_init, first_state
+from autoreparam.run.finish import build_tree, warned
 from autoreparam.run.precision import begin_precisely, in_precision
+from autoreparam.run.rescue import rescuing
 from autoreparam.run.session import Session
-from autoreparam.run.settings import METHODS, Adaptation, Settings
+from autoreparam.run.settings import METHODS, Adaptation, Settings, as_seed
+from autoreparam.run.shown import Shown
 
 if TYPE_CHECKING:
     import xarray
 
 
+@helpful
 def sample(
     model: Callable,
     args: tuple = (),
@@ -45,7 +52,7 @@ def sample(
     draws: int = 1000,
     warmup: int = 500,
     chains: int = 4,
-    seed: int = 0,
+    seed: Any = 0,
     num_steps: int | None = None,
     target_accept: float = 0.8,
     max_tree_depth: int = 10,
@@ -79,34 +86,38 @@ def sample(
             f"parameterization: expected one of {known(METHODS)} or a Parameterization; "
             f"found {parameterization!r}"
         )
-    if var_names is not None and not isinstance(var_names, str):
-        var_names = list(var_names)  # it is read twice
     name = parameterization if isinstance(parameterization, str) else "given"
+    seed = as_seed(seed)
     settings = Settings(name, kernel, draws, warmup, chains, seed, num_steps, target_accept,
                         max_tree_depth, thin, save_warmup, save_working, precision,
                         adaptation or Adaptation()).checked()  # fmt: skip
     sites: Any = "auto" if isinstance(parameterization, str) else parameterization.sites
-    shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive)
+    shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive).checked()
+    folder = None if checkpoint is None else as_path(checkpoint, "checkpoint")
 
     def begin(bar: Progress) -> Session:
-        program = inspect(model, args, kwargs, sites=sites)
-        store = None
-        if checkpoint is not None:
-            store = Store.create(checkpoint, identify(program), settings.to_dict())
-        engine = build_engine(program, settings)
-        state = first_state(engine, settings, parameterization, init, bar)
+        engine = build_engine(inspect(model, args, kwargs, sites=sites), settings)
+        shown.check(engine.target)
+        check_init(engine.target.program, settings, init)
+        with ExitStack() as unless_begun:
+            store = None
+            if folder is not None:
+                identity = identify(engine.target.program)
+                store = Store.create(folder, identity, settings.to_dict())
+                unless_begun.callback(store.close)
+            state = first_state(engine, settings, parameterization, init, bar)
+            unless_begun.pop_all()
         return Session(settings, engine, state, store)
 
-    with in_precision(precision), ExitStack() as stack:
+    with rescuing() as kept, in_precision(precision), ExitStack() as stack:
         with Progress(progress) as bar, meanwhile(load_libraries):
-            session = begin_precisely(partial(begin, bar), precision, stack)
-            check_labels(session, shown)
-            session.go(bar)
-        tree = build_tree(session, shown)
-    warn(tree)
-    return tree
+            kept.session = begin_precisely(partial(begin, bar), precision, stack)
+            kept.session.go(bar)
+        kept.tree = build_tree(kept.session, shown)
+    return warned(kept.tree)
 
 
+@helpful
 def resume(
     checkpoint: Any,
     model: Callable,
@@ -127,30 +138,38 @@ def resume(
     extended run keeps its draws and its tuning, although a longer run would have been tuned for
     more draws. The model and its data must be those of the checkpoint.
     """
-    store = Store.open(checkpoint)
-    if not store.chunks:
-        raise SamplingError(
-            f"the run in {checkpoint} was interrupted before anything was stored. Delete the "
-            "folder and start again with ar.sample."
+    shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive).checked()
+    store = Store.open(as_path(checkpoint, "checkpoint"), alone=True)
+    with rescuing() as kept, ExitStack() as stack:
+        stack.callback(store.close)
+        settings = _settings_of(store, draws)
+        stack.enter_context(
+            in_precision("double" if store.identity.get("dtype") == "float64" else "single")
         )
-    settings = Settings.from_dict(store.settings)
-    if draws is not None:
-        settings = replace(settings, draws=draws).checked()
-    shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive)
-    with in_precision("double" if store.identity.get("dtype") == "float64" else "single"):
         refuse_other(store.identity, inspect(model, args, kwargs))
         program = inspect(model, args, kwargs, sites=candidates(store.identity))
         engine = build_engine(program, settings)
+        shown.check(engine.target)
         session = Session.reload(settings, engine, blank_state(engine, settings), store)
         _refuse_other_density(engine, session.state)
-        check_labels(session, shown)
         with Progress(progress) as bar:
+            kept.session = session
             session.go(bar)
-        tree = build_tree(session, shown)
-    warn(tree)
-    return tree
+        kept.tree = build_tree(session, shown)
+    return warned(kept.tree)
 
 
+def _settings_of(store: Store, draws: int | None) -> Settings:
+    if not store.chunks:
+        raise CheckpointError(
+            f"the run in {store.path} was interrupted before anything was stored. Start again with "
+            "ar.sample; it may use the same folder."
+        )
+    settings = Settings.from_dict(store.settings)
+    return settings if draws is None else replace(settings, draws=draws).checked()
+
+
+@helpful
 def learn(
     model: Callable,
     args: tuple = (),
@@ -158,7 +177,7 @@ def learn(
     *,
     objective: str = "elbo",
     draws: xarray.DataTree | None = None,
-    seed: int = 0,
+    seed: Any = 0,
     s0: float | None = None,
     **options: Any,
 ) -> Fit:
@@ -168,15 +187,23 @@ def learn(
     as `steps`, `samples` and `learning_rates`, go to the fit. `objective="score"` learns from the
     draws of an earlier run, `draws=tree`, at a cost of one gradient per draw.
     """
+    own = ["model", "args", "kwargs", "objective", "draws", "seed", "s0"]
+    if objective not in ("elbo", "score"):
+        raise AutoreparamError(f"objective: expected 'elbo' or 'score'; found {objective!r}")
+    refuse_unknown("learn", options, own + (OPTIONS if objective == "elbo" else []))
+    key = jax.random.key(as_seed(seed))
+    if s0 is not None and not (isinstance(s0, Real) and 0 < s0 < float("inf")):
+        raise AutoreparamError(f"s0: expected a positive number; found {s0!r}")
+    if objective == "score" and draws is None:
+        raise AutoreparamError("objective='score' learns from draws: pass draws=tree")
+    if draws is not None:
+        check_tree(draws, "draws")
     target = Target(inspect(model, args, kwargs))
     if objective == "elbo":
         start = Parameterization.constant(target.program, 0.5, s0=s0)
-        return fit_elbo(target, start, key=jax.random.key(seed), **options)
-    if objective != "score":
-        raise AutoreparamError(f"objective: expected 'elbo' or 'score'; found {objective!r}")
-    if draws is None:
-        raise AutoreparamError("objective='score' learns from draws: pass draws=tree")
+        return fit_elbo(target, start, key=key, **options)
     start = Parameterization.constant(target.program, 0.5, s0=s0, tail=0.5)
+    assert draws is not None  # refused above
     return fit_draws(target, _rows_of(draws, target.program), start)
 
 
@@ -200,6 +227,7 @@ def compilation_cache(folder: str | os.PathLike) -> None:
 
     This sets JAX's own persistent cache for the whole process.
     """
+    folder = check_folder(folder, "folder")
     os.makedirs(folder, exist_ok=True)
     jax.config.update("jax_compilation_cache_dir", os.fspath(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

@@ -25,6 +25,8 @@ app = typer.Typer(
 data_app = typer.Typer(help="The data sets of the model zoo.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
+INTERRUPTED = 130  # the shell's exit code of a command stopped by Ctrl-C
+
 Model = Annotated[
     str, typer.Argument(help="path/to/model.py:function, package.module:function or zoo:name")
 ]
@@ -60,6 +62,9 @@ def command(run: Callable, on: typer.Typer = app, **options: Any) -> Callable:
         except AutoreparamError as refusal:
             typer.echo(f"error: {refusal}", err=True)
             raise typer.Exit(1) from None
+        except KeyboardInterrupt as stopped:
+            typer.echo(f"error: {stopped or 'interrupted'}", err=True)
+            raise typer.Exit(INTERRUPTED) from None
 
     return on.command(**options)(guarded)
 

@@ -22,6 +22,7 @@ from autoreparam.cli.app import (
     say,
 )
 from autoreparam.cli.models import in_words
+from autoreparam.disk import check_place
 from autoreparam.errors import AutoreparamError, DataError
 from autoreparam.render.table import Table
 from autoreparam.results.files import read_tree
@@ -41,6 +42,7 @@ def demo(
 
     if draws < 4:
         raise AutoreparamError(f"--draws: expected 4 or more for an ESS; found {draws}")
+    check_place(report, "--report")
     show(draws=draws, seed=seed, path=report)
 
 
@@ -77,6 +79,8 @@ def report(
     ] = False,
 ) -> None:
     """Writes one self-contained page about a run."""
+    if not code:
+        check_place(out, "--out")
     tree = read_tree(run)
     if code:
         typer.echo(ar.interop.numpyro_code(tree))

@@ -6,18 +6,16 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from autoreparam import zoo
 from autoreparam.cli.values import bind, parse_settings, read_data
 from autoreparam.errors import AutoreparamError, ModelError, known
+from autoreparam.program.failure import at_line, failed
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def _load_file(path: Path) -> Any:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise ModelError(f"{path} could not be loaded: {_at_line(error, path)}") from error
+        raise ModelError(f"{path} could not be loaded: {at_line(error, path)}") from error
     finally:
         sys.path.pop(0)
     return module
@@ -108,27 +106,4 @@ def in_words(call: Call) -> Iterator[None]:
     except (AutoreparamError, KeyboardInterrupt):
         raise
     except Exception as error:
-        shapes = ", ".join(f"{name} {_shape(value)}" for name, value in call.kwargs.items())
-        code = getattr(inspect.unwrap(call.model), "__code__", None)
-        place = _at_line(error, Path(code.co_filename)) if code else str(error)
-        raise ModelError(
-            f"the model {call.where} failed on its data: {place}\n"
-            f"It was called with {shapes or 'no data'}. Do the shapes match each other and the "
-            "model's plates?"
-        ) from error
-
-
-def _shape(value: Any) -> str:
-    if np.ndim(value) == 0:
-        return f"= {value!r}" if not isinstance(value, np.ndarray) else f"= {value}"
-    return f"of shape {np.shape(value)}"
-
-
-def _at_line(error: BaseException, path: Path) -> str:
-    """The error with the last line of the user's own file that led to it."""
-    said = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if Path(f.filename).absolute() == path.absolute()]
-    if isinstance(error, SyntaxError) or not own:
-        return said
-    return f"{said} (line {own[-1].lineno}: {own[-1].line})"
+        raise failed(call.model, error, call.kwargs) from error

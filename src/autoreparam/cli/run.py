@@ -26,8 +26,10 @@ from autoreparam.cli.app import (
     say,
 )
 from autoreparam.cli.models import in_words
+from autoreparam.disk import check_place
 from autoreparam.errors import AutoreparamError
-from autoreparam.results.files import check_name, read_tree, write_tree
+from autoreparam.results.files import check_name, read_tree, write_anywhere, write_tree
+from autoreparam.run.rescue import undisturbed
 
 if TYPE_CHECKING:
     import xarray
@@ -83,8 +85,7 @@ def sample(
     as_json: Json = False,
 ) -> None:
     """Samples from the posterior: prints a summary and saves the draws to a file."""
-    if out is not None:
-        check_name(out)
+    _check_places(out, report)
     call = find(model, data, set_, ignore_extra, x64)
     lam: Any = parameterization
     if parameterization.endswith(".json"):
@@ -130,8 +131,7 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Finishes an interrupted run, or extends a finished one, as if it had never stopped."""
-    if out is not None:
-        check_name(out)
+    _check_places(out, report)
     call = find(model, data, set_, ignore_extra, x64)
     with in_words(call):
         tree = ar.resume(
@@ -167,8 +167,12 @@ def learn(
     as_json: Json = False,
 ) -> None:
     """Learns a parameterization, for use with `sample -p lam.json`."""
-    if out is not None and out.suffix != ".json":
-        raise AutoreparamError(f"--out: expected a name ending in .json; found '{out}'")
+    if out is not None:
+        if out.suffix != ".json":
+            raise AutoreparamError(f"--out: expected a name ending in .json; found '{out}'")
+        check_place(out, "--out")
+    if objective == "score" and draws is None:
+        raise AutoreparamError("--objective score learns from a run: pass --draws RUN")
     call = find(model, data, set_, ignore_extra, x64)
     options = {} if steps is None or objective != "elbo" else {"steps": steps}
     tree = None if draws is None else read_tree(draws)
@@ -178,7 +182,7 @@ def learn(
         )
     lam = fit.parameterization
     if out is not None:
-        lam.save(out)
+        _save(lam, out)
     if as_json:
         found = {name: lam[name] for name in lam.sites}
         say({"lam": found, "elbo": fit.elbo, "gradients": fit.gradients, "out": out})
@@ -211,6 +215,7 @@ def compare(
     from autoreparam.experiments.compare import METHODS, best, table
     from autoreparam.experiments.compare import compare as run_all
 
+    _check_places(None, report)
     call = find(model, data, set_, ignore_extra, x64)
     with in_words(call):
         runs = run_all(
@@ -225,27 +230,53 @@ def compare(
             seed=seed,
         )
     winner = best(runs)
+    if as_json:
+        say({"best": winner, "runs": {name: run.to_dict() for name, run in runs.items()}})
+    else:
+        Console(width=max(100, Console().width)).print(table(runs).to_terminal())
+        typer.echo(f"Best with all costs: {winner}")
     if report is not None:
         others = {name: run.tree for name, run in runs.items() if name != winner}
         ar.report(runs[winner].tree, report, alternatives=others)
-    if as_json:
-        say({"best": winner, "runs": {name: run.to_dict() for name, run in runs.items()}})
-        return
-    Console(width=max(100, Console().width)).print(table(runs).to_terminal())
-    typer.echo(f"Best with all costs: {winner}" + (f"; report: {report}" if report else ""))
+        typer.echo(f"report: {report}", err=as_json)
+
+
+def _check_places(out: Path | None, page: Path | None) -> None:
+    """Refuses, before anything runs, what could not be written afterwards."""
+    if out is not None:
+        check_name(out)
+    if page is not None:
+        check_place(page, "--report")
 
 
 def _finish(tree: xarray.DataTree, out: Path | None, page: Path | None, as_json: bool) -> None:
-    """Saves files first, so that nothing is lost, then prints."""
-    if out is not None:
-        write_tree(tree, out)
-    if page is not None:
-        ar.report(tree, page)
-    if as_json:
-        found, table = ar.efficiency(tree), ar.summary(tree)
-        say({"efficiency": found.to_dict(), "summary": table.to_dict(), "out": out})
-        return
-    typer.echo(str(ar.summary(tree)))
-    for title, path in (("draws", out), ("report", page)):
-        if path is not None:
-            typer.echo(f"{title}: {path}")
+    """Saves the draws first, then prints; whatever fails, the error says where the draws are."""
+    saved = None
+    try:
+        if out is not None:
+            write_tree(tree, out)
+            saved = out
+        if as_json:
+            found, table = ar.efficiency(tree), ar.summary(tree)
+            say({"efficiency": found.to_dict(), "summary": table.to_dict(), "out": out})
+        else:
+            typer.echo(str(ar.summary(tree)))
+        if page is not None:
+            ar.report(tree, page)
+        for title, path in (("draws", out), ("report", page)):
+            if path is not None and not as_json:
+                typer.echo(f"{title}: {path}")
+    except (Exception, KeyboardInterrupt) as error:
+        with undisturbed():
+            saved = saved or write_anywhere(tree)
+        where = f"The draws are in {saved}." if saved else "They could not be written anywhere."
+        said = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+        raise AutoreparamError(f"{said}\n{where}") from error
+
+
+def _save(lam: ar.Parameterization, out: Path) -> None:
+    try:
+        lam.save(out)
+    except AutoreparamError:
+        typer.echo(lam.to_json())  # where it can still be kept
+        raise

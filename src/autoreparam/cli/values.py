@@ -158,6 +158,11 @@ def _column(words: list[str]) -> np.ndarray:
 def _numbers(name: str, value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind not in "fiub":
         example = str(value.ravel()[0])
+        if value.dtype.kind == "O" and all(isinstance(x, int) for x in value.ravel()):
+            raise DataError(
+                f"'{name}' holds an integer of more than 64 bits "
+                f"({max(map(abs, value.ravel())):,}). Write it as a float: 1e20."
+            )
         raise DataError(
             f"'{name}' holds text ({example!r}, ...); a model needs numbers. Code it as 0, 1, ..."
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from autoreparam.errors import SamplingWarning
+from autoreparam.errors import AutoreparamError, SamplingWarning, known
 from autoreparam.render.table import Best, Table
 from autoreparam.results.diagnostics import Efficiency, efficiency
 from autoreparam.sampling import sample
@@ -48,6 +48,10 @@ def compare(
 ) -> dict[str, Run]:
     """A run of the model for each parameterization, with the same settings."""
     console = console or Console(stderr=True)
+    methods = tuple(methods)
+    for method in methods:  # all of them, before the first one runs
+        if method not in METHODS:
+            raise AutoreparamError(f"methods: expected one of {known(METHODS)}; found {method!r}")
     runs = {}
     for method in methods:
         with console.status(f"sampling, {method} ..."), warnings.catch_warnings():

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from autoreparam.disk import write_text
 from autoreparam.experiments import store
 from autoreparam.experiments.budget import METHODS, RADON
 from autoreparam.experiments.claims import judge
@@ -88,8 +89,8 @@ def write_page(out: Path, gaps: Mapping[str, str] = NO_GAPS) -> list[Claim]:
     )
     claims = judge(evidence)
     markdown = "\n\n".join(_blocks(results, lams, claims, gaps, blind, out)) + "\n"
-    (out / "paper.md").write_text(markdown, encoding="utf-8")
-    (out / "paper.html").write_text(to_page(TITLE, markdown), encoding="utf-8")
+    write_text(out / "paper.md", markdown)
+    write_text(out / "paper.html", to_page(TITLE, markdown))
     return claims
 
 

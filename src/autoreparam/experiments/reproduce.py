@@ -12,6 +12,7 @@ import rich.table
 from rich.console import Console
 from rich.live import Live
 
+from autoreparam.disk import check_folder
 from autoreparam.errors import AutoreparamError, DataError
 from autoreparam.experiments import store
 from autoreparam.experiments.budget import BUDGETS, METHODS, MODELS, batches, checked
@@ -48,7 +49,7 @@ def reproduce(
             "The figures of the page need the package 'matplotlib', which is not installed. "
             'Run: pip install "autoreparam[plots]"; or run without a page.'
         )
-    out, began = Path(out), time.monotonic()
+    out, began = check_folder(out, "out"), time.monotonic()
 
     def out_of_time() -> bool:
         return time_limit is not None and time.monotonic() - began > time_limit

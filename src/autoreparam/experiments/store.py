@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from autoreparam.disk import write_text
 from autoreparam.errors import AutoreparamError
 from autoreparam.experiments.budget import MODELS, Budget
 from autoreparam.experiments.fits import Prepared
@@ -67,9 +67,7 @@ def save(out: Path, results: Results) -> None:
     """Writes the results of a model atomically."""
     path = path_of(out, results.model)
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".tmp")
-    fresh.write_text(results.to_json() + "\n", encoding="utf-8")
-    os.replace(fresh, path)
+    write_text(path, results.to_json() + "\n")
 
 
 def load(out: Path, model: str) -> Results | None:

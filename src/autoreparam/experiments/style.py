@@ -8,6 +8,8 @@ from typing import Any
 
 import matplotlib as mpl
 
+from autoreparam.disk import replacing
+
 mpl.use("Agg", force=False)
 
 import matplotlib.pyplot as plt
@@ -46,7 +48,7 @@ def save(figure: Any, folder: Path, name: str) -> None:
     """Writes a figure as PNG and SVG, and closes it."""
     folder.mkdir(parents=True, exist_ok=True)
     for ending in ("png", "svg"):
-        figure.savefig(
-            folder / f"{name}.{ending}", metadata={"Date": None} if ending == "svg" else None
-        )
+        date = {"Date": None} if ending == "svg" else None
+        with replacing(folder / f"{name}.{ending}") as beside:
+            figure.savefig(beside, format=ending, metadata=date)
     plt.close(figure)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import ceil
 from types import MappingProxyType
@@ -21,6 +21,7 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
 ENDS = {"noncentered": 0.0, "centered": 1.0}
+OPTIONS = ["learn", "tied", "settings", *(field.name for field in fields(ElboSettings))]
 PAPER: dict = {
     "steps": 3000,
     "samples": 256,

@@ -168,7 +168,8 @@ def _largest(target: Target, inflations: np.ndarray, sites: Iterable[str]) -> di
     latents = target.program.latents
     parts = np.split(inflations, np.cumsum([site.size for site in latents])[:-1])
     found = {site.name: part for site, part in zip(latents, parts)}
-    return {name: float(np.exp(2 * np.max(found[name]))) for name in sites}
+    most = np.log(np.finfo(inflations.dtype).max)
+    return {name: float(np.exp(min(2 * np.max(found[name]), most))) for name in sites}
 
 
 def _with_tails(lam: Parameterization, tail: float) -> Parameterization:

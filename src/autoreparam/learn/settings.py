@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 from autoreparam.errors import AutoreparamError
 
@@ -49,11 +50,17 @@ class ElboSettings:
     negligible: float = 0.01  # nats: next to an end, where the logit creeps, λ is as good as it
 
     def __post_init__(self):
-        rates = tuple(self.learning_rates)
-        if self.steps < 1 or self.samples < 1 or not rates or min(rates) <= 0:
+        rates = self.learning_rates
+        counts = (self.steps, self.samples)
+        if (
+            not all(isinstance(count, Integral) and count >= 1 for count in counts)
+            or not isinstance(rates, Sequence)
+            or not rates
+            or not all(isinstance(rate, Real) and rate > 0 for rate in rates)
+        ):
             raise AutoreparamError(
                 "expected at least one step, one sample and one positive learning rate; found "
-                f"steps={self.steps}, samples={self.samples}, learning_rates={rates}"
+                f"steps={self.steps!r}, samples={self.samples!r}, learning_rates={rates!r}"
             )
 
 

@@ -22,6 +22,8 @@ from jax import Array
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.program.move import held_out
 
+LARGE = float(np.finfo(float).max) ** 0.2
+TINY = float(np.finfo(float).tiny)
 QUICK = 0.25  # share of the draws: one number needs fewer than a matrix
 
 
@@ -116,8 +118,9 @@ def diagonal_metric(position: np.ndarray, score: np.ndarray) -> np.ndarray:
     """
     if len(position) < 2:
         return np.ones(position.shape[1])
-    variance, spread = position.var(axis=0, ddof=1), score.var(axis=0, ddof=1)
+    # Entries that overflow, or have no spread, are replaced.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        variance, spread = position.var(axis=0, ddof=1), score.var(axis=0, ddof=1)
         return _sound(np.sqrt(variance / spread), np.ones_like(variance))
 
 
@@ -142,7 +145,7 @@ def fit_metric(
     if diagonal.stretch.size == 0 or len(position) < settings.fewest_draws:
         return diagonal
     x, s = diagonal.whiten(*_few(position, score, settings))
-    if not (np.isfinite(x).all() and np.isfinite(s).all()):
+    if not _squarable(x, s):
         return diagonal
     held = held_out(len(x))
     with suppress(np.linalg.LinAlgError):
@@ -151,6 +154,11 @@ def fit_metric(
         if trial.rank and after < before:
             return _stretched(diagonal, x, s, settings)
     return diagonal
+
+
+def _squarable(*parts: np.ndarray) -> bool:
+    """Whether covariances of these rows, and products of such, are finite."""
+    return all(bool(np.abs(rows).max(initial=0) < LARGE) for rows in parts)
 
 
 def _stretched(diagonal: Metric, x: np.ndarray, s: np.ndarray, settings: SamplerSettings) -> Metric:
@@ -200,14 +208,15 @@ def spread(
     """
     x, s = metric.whiten(*_few(position, score, settings))
     size = x.shape[1]
-    if len(x) < settings.fewest_draws or not (np.isfinite(x).all() and np.isfinite(s).all()):
+    if len(x) < settings.fewest_draws or not _squarable(x, s):
         return np.ones(2 * size)
     half = len(x) // 2
     rows = x[:half] - x[:half].mean(axis=0)
     directions = np.linalg.svd(rows, full_matrices=size < settings.most_principal)[2]
     x, s = (rows[half:] - rows[half:].mean(axis=0) for rows in (x, s))
     x, s = (np.concatenate([rows, rows @ directions.T], axis=1) for rows in (x, s))
-    scale, slope = x.std(axis=0), np.mean(x * s, axis=0) / np.mean(x**2, axis=0)
+    scale, square = x.std(axis=0), np.mean(x**2, axis=0)
+    slope = np.divide(np.mean(x * s, axis=0), square, out=np.zeros_like(square), where=square > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         uneven = np.std(s - slope * x, axis=0) / np.std(s, axis=0)
     slower = 1 / np.sqrt(1 - np.minimum(np.nan_to_num(uneven), settings.most_uneven))
@@ -219,8 +228,10 @@ def _less_noise(scale: np.ndarray, x: np.ndarray, errors: float) -> np.ndarray:
 
     The worst direction decides, and among many equal ones noise alone makes one the worst.
     """
-    first, second = (np.log(rows.std(axis=0)) for rows in np.array_split(x, 2))
-    size, sign = np.abs(np.log(scale)), np.sign(np.log(scale))
+    halves = [rows.std(axis=0) for rows in np.array_split(x, 2)]
+    # A direction without any spread has no logarithm.
+    first, second, log_scale = (np.log(np.maximum(part, TINY)) for part in (*halves, scale))
+    size, sign = np.abs(log_scale), np.sign(log_scale)
     return np.exp(sign * np.maximum(size - errors * np.std(first - second) / 2, 0))
 
 

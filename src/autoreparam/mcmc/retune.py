@@ -21,7 +21,7 @@ from autoreparam.mcmc.integrator import LEAPFROG, TWO_STAGES
 from autoreparam.mcmc.metric import fastest, fit_metric, spread
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.mcmc.state import RunState
-from autoreparam.mcmc.step_size import for_gaussian, settled
+from autoreparam.mcmc.step_size import REASONABLE, for_gaussian, settled
 from autoreparam.mcmc.trajectory import best_length
 from autoreparam.mcmc.warmup import window_of
 from autoreparam.program.move import move
@@ -111,7 +111,7 @@ def _step_sizes(engine: Engine, state: RunState, late: _Late, last: bool) -> np.
 
 def _middle(sizes: np.ndarray) -> np.ndarray:
     """The median over chains: one that never accepts does not decide for all."""
-    return np.exp(np.median(np.log(sizes), axis=0))
+    return np.exp(np.median(np.log(np.clip(sizes, *REASONABLE)), axis=0))
 
 
 def _diverges(late: _Late, sizes: np.ndarray, settings: SamplerSettings) -> bool:

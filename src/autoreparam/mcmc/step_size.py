@@ -13,6 +13,7 @@ from jax import Array
 
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 
+REASONABLE = (1e-30, 1e30)  # step sizes; beyond them only arithmetic that overflows
 POWERS = (2, 4)  # of the step size, with which errors grow
 
 
@@ -69,6 +70,8 @@ def settled(
     of many dimensions; `k` makes the mean over the tries right. In two stages errors grow faster,
     so the shorter of two answers is taken. With too few tries it is the guess.
     """
+    used = (tried > 0) & np.isfinite(tried)
+    tried, acceptance = tried[used], acceptance[used]
     near = np.abs(np.log(tried / guess)) < settings.near
     tries, rates = tried[near] / guess, np.nan_to_num(acceptance[near])
     if len(rates) < settings.fewest_tries:

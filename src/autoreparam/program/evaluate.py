@@ -8,13 +8,15 @@ from typing import Any
 import jax.numpy as jnp
 from numpyro.handlers import block, seed, substitute, trace
 
-from autoreparam.errors import ModelError, known
+from autoreparam.errors import ModelError, ParameterizationError, known
+from autoreparam.keywords import helpful
 from autoreparam.program.handlers import Reparameterized, working_name
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 from autoreparam.program.trace import Program, inspect
 
 
+@helpful
 def log_joint(
     model: Callable,
     args: tuple = (),
@@ -27,6 +29,11 @@ def log_joint(
     Without a parameterization the values are the model's own and no Jacobian is added. With one
     they are working coordinates, keyed by the original names, and the Jacobian is included.
     """
+    if parameterization is not None and not isinstance(parameterization, Parameterization):
+        raise ParameterizationError(
+            f"parameterization: expected a Parameterization or None; found "
+            f"{type(parameterization).__name__}"
+        )
     sites = "auto" if parameterization is None else parameterization.sites
     target = Target(inspect(model, args, kwargs, sites=sites))
     if parameterization is None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from autoreparam.disk import check_place, replacing, write_text
 from autoreparam.errors import ParameterizationError
 from autoreparam.program.centering import Centering
 
@@ -34,6 +35,7 @@ def from_text(text: str) -> dict[str, Centering]:
 
 def write(sites: Mapping[str, Centering], path: Path) -> None:
     """Writes the JSON file, and the npz file where there are large arrays."""
+    check_place(path, "save")
     arrays: dict[str, Any] = {}
 
     def place(key: str, array: np.ndarray) -> Any:
@@ -44,8 +46,9 @@ def write(sites: Mapping[str, Centering], path: Path) -> None:
 
     text = _dump(sites, place)
     if arrays:
-        np.savez_compressed(_beside(path), **arrays)
-    path.write_text(text, encoding="utf-8")
+        with replacing(_beside(path)) as beside, open(beside, "wb") as file:
+            np.savez_compressed(file, **arrays)
+    write_text(path, text)
 
 
 def read(path: Path) -> dict[str, Centering]:

@@ -20,7 +20,6 @@ from autoreparam.program.families import unwrap
 from autoreparam.program.loops import is_scan
 from autoreparam.program.site import Loop, Site
 
-
 AXES = ("chain", "draw", "slot")  # of the draws and statistics of every run
 
 

@@ -11,11 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.handlers import seed
 
-from autoreparam.errors import ModelError, known
+from autoreparam.errors import AutoreparamError, ModelError, known
+from autoreparam.keywords import helpful
 from autoreparam.program.arguments import Arguments, named_leaves, split
 from autoreparam.program.captured import captured
 from autoreparam.program.dependence import depends_on
 from autoreparam.program.digest import output_digests
+from autoreparam.program.failure import failed, raised_by
 from autoreparam.program.families import Unsupported, standardize
 from autoreparam.program.numbers import refuse_stale, refuse_wrapped
 from autoreparam.program.process import refuse_forked
@@ -40,6 +42,7 @@ COUPLED = {  # in the words of the table
 }
 
 
+@helpful
 def inspect(
     model: Callable,
     args: tuple = (),
@@ -93,7 +96,7 @@ def inspect(
         found, digests = _with_parents(model, arguments, data, found)
     except OverflowError as error:
         refuse_wrapped({**read, **named})
-        raise ModelError(f"an integer of the model does not fit: {_first_line(error)}") from error
+        raise failed(model, error, named) from error
     except VALUE_NEEDED as error:
         for leaf in jax.tree.leaves((args, kwargs)):
             if hasattr(leaf, "__array__") and not isinstance(leaf, np.ndarray | jax.Array):
@@ -106,6 +109,12 @@ def inspect(
             "set of sites. Use jnp.where or jax.lax.cond on the values instead of Python's `if`. "
             f"JAX says: {str(error).splitlines()[0]}"
         ) from error
+    except AutoreparamError:
+        raise
+    except Exception as error:
+        if raised_by(model, error):
+            raise  # the model's own words
+        raise failed(model, error, named) from error
     return Program(Structure(model, arguments, _choose(found, sites), dtype, digests), data)
 
 
@@ -219,10 +228,6 @@ def _with_parents(
     # A model that reads a global keeps its identity when the global changes, and would reuse
     # outdated compiled code. The digests change with it.
     return result, {name: "".join(jax.tree.leaves(parts)) for name, parts in results.items()}
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 # -- which sites to reparameterize ------------------------------------------------------------

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autoreparam.errors import AutoreparamError, known
-from autoreparam.results.lam import lam_columns, sites
+from autoreparam.keywords import helpful
+from autoreparam.results.lam import check_tree, lam_columns, sites
 from autoreparam.results.scalars import COLUMNS, Measured, measure, slowest
 from autoreparam.results.summary import Summary
 from autoreparam.results.tree import texts
@@ -56,6 +57,7 @@ class Efficiency:
         return asdict(self)
 
 
+@helpful
 def efficiency(tree: xarray.DataTree, most: int | None = None) -> Efficiency:
     """ESS per gradient and other measures of a run, over its latent variables.
 
@@ -88,6 +90,7 @@ def _others(tree: xarray.DataTree, latents: list[xarray.DataArray]) -> list[xarr
     return found
 
 
+@helpful
 def summary(tree: xarray.DataTree, var_names: Iterable[str] | None = None) -> Summary:
     """A table with one row per scalar: its posterior, how well it was estimated, and λ.
 
@@ -119,9 +122,12 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
     attrs, said = tree.attrs, []
     transitions = found.chains * found.draws
     if attrs.get("interrupted", 0):
+        valid = "The draws are valid, but fewer than requested" if found.draws else (
+            "There are no draws yet"
+        )  # fmt: skip
         said.append(
-            f"The run was interrupted after {found.draws} draws per chain. The draws are valid, "
-            "but fewer than requested; with a checkpoint, ar.resume finishes the run."
+            f"The run was interrupted after {found.draws} draws per chain. {valid}; with a "
+            "checkpoint, ar.resume finishes the run."
         )
     if found.draws == 0:
         return said
@@ -152,8 +158,8 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
         )
     elif r_hat > R_HAT_LIMIT:
         said.append(
-            f"R-hat is {_readable(r_hat)} for {worst} (it should be below {R_HAT_LIMIT}): the "
-            f"chains do not agree. {other_form or 'Use a longer warmup and more draws'}; if it "
+            f"R-hat is {above(r_hat, R_HAT_LIMIT)} for {worst} (it should be below {R_HAT_LIMIT}): "
+            f"the chains do not agree. {other_form or 'Use a longer warmup and more draws'}; if it "
             "stays, the posterior may have several modes."
         )
     if found.chains == 1:
@@ -171,20 +177,20 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
             ess, scarce = found.ess_other, found.worst_ess_other
         if ess < wanted:
             said.append(
-                f"The effective sample size is {ess:.0f} for {scarce} (it should be at least "
-                f"{wanted}, {ESS_PER_CHAIN} per chain): means and intervals are rough. Use more "
+                f"The effective sample size is {below(ess, wanted)} for {scarce} (it should be at "
+                f"least {wanted}, {ESS_PER_CHAIN} per chain): means and intervals are rough. Use more "
                 "draws."
             )
     if found.e_bfmi < E_BFMI_LIMIT:
         said.append(
-            f"E-BFMI is {found.e_bfmi:.2f} (it should be above {E_BFMI_LIMIT}): the sampler moves "
-            "slowly between energies, as it does where tails are heavy or a scale has a neck. "
+            f"E-BFMI is {below(found.e_bfmi, E_BFMI_LIMIT)} (it should be above {E_BFMI_LIMIT}): "
+            "the sampler moves slowly between energies, as it does where tails are heavy or a scale has a neck. "
             + (other_form or "Use a longer warmup, or priors with lighter tails")
             + "."
         )
     if found.saturated > 0:
         said.append(
-            f"{found.saturated:.1%} of the transitions stopped at the maximum tree depth "
+            f"{_share(found.saturated)} of the transitions stopped at the maximum tree depth "
             f"({attrs['max_tree_depth']}): they are valid but slow. Raise max_tree_depth, or use a "
             "longer warmup."
         )
@@ -201,11 +207,26 @@ def _another_parameterization(tree: xarray.DataTree) -> str:
     return f"λ was fixed here ({chosen}): try parameterization='auto', which learns it"
 
 
-def _readable(r_hat: float) -> str:
-    """R-hat in so many digits that it is above its limit, and no more than anybody reads."""
-    if r_hat >= 100:
-        return f"{r_hat:.3g}"
-    return f"{r_hat:.3f}" if r_hat >= R_HAT_LIMIT + 0.0005 else f"{r_hat:.5f}"
+def above(value: float, limit: float) -> str:
+    """A number above its limit in as many digits as it takes to see that, and readable ones."""
+    if value >= 100 * limit:
+        return f"more than {100 * limit:.0f}"
+    return _apart(value, limit, 3)
+
+
+def below(value: float, limit: float) -> str:
+    """The same for a number below its limit."""
+    return _apart(value, limit, 0 if limit > 10 else 2)
+
+
+def _apart(value: float, limit: float, digits: int) -> str:
+    while digits < 17 and float(f"{value:.{digits}f}") == limit:
+        digits += 1
+    return f"{value:.{digits}f}"
+
+
+def _share(share: float) -> str:
+    return f"{share:.1%}" if share >= 0.0005 else "fewer than 0.1%"
 
 
 def affordable(sizes: Mapping[Any, int]) -> int:
@@ -307,6 +328,7 @@ def _in_a_line(found: Efficiency) -> str:
 
 
 def _group(tree: xarray.DataTree, name: str) -> xarray.Dataset:
+    check_tree(tree)
     if name not in tree:
         raise AutoreparamError(f"the tree has no group '{name}'; its groups: {known(tree)}")
     return tree[name].dataset

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
+import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from autoreparam.errors import AutoreparamError, DataError
+from autoreparam.disk import check_place, replacing
+from autoreparam.errors import AutoreparamError, DataError, DiskError
 
 if TYPE_CHECKING:
     import xarray
@@ -16,31 +19,53 @@ if TYPE_CHECKING:
 ENDINGS = (".nc", ".zarr")
 
 
-def check_name(path: Path) -> None:
-    """Rejects a file name before the run if it could not be written afterwards."""
+def check_name(path: Path, what: str = "--out") -> None:
+    """Rejects a place before the run if the draws could not be written there afterwards."""
     if path.suffix not in ENDINGS:
-        raise AutoreparamError(f"expected a name ending in .nc or .zarr; found '{path}'")
-    if not path.absolute().parent.is_dir():
-        raise AutoreparamError(f"there is no folder '{path.absolute().parent}' to write to")
+        raise DiskError(f"{what}: expected a name ending in .nc or .zarr; found '{path}'")
+    check_place(path, what, folder=path.suffix == ".zarr")
     if path.suffix == ".nc":
         _netcdf_engine()
+    elif path.exists() and not (path / "zarr.json").exists():
+        raise DiskError(f"{what}: {path} holds something else, which was left alone")
 
 
 def write_tree(tree: xarray.DataTree, path: Path) -> None:
-    """Writes a run, replacing one of the same name."""
-    check_name(path)
-    if path.suffix == ".nc":
+    """Writes a run, replacing one of the same name once all of it is on disk."""
+    check_name(path, "the draws")
+    with replacing(path) as beside:
+        try:
+            _write(tree, beside, path.suffix)
+        except (OSError, AutoreparamError):
+            raise
+        except Exception as error:  # libraries have their own errors for a full disk
+            raise DiskError(f"{path} could not be written: {error}") from error
+
+
+def _write(tree: xarray.DataTree, path: Path, ending: str) -> None:
+    if ending == ".nc":
         tree.to_netcdf(path, engine=_netcdf_engine())
         return
-    if path.is_dir():
-        if not (path / "zarr.json").exists():
-            raise AutoreparamError(
-                f"{path} is a folder that holds something else; it was left alone"
-            )
-        shutil.rmtree(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zarr's, about how it stores text
         tree.to_zarr(path, consolidated=False)
+
+
+def write_anywhere(tree: xarray.DataTree) -> Path | None:
+    """Where the run was written, when nobody said where, or it could not be there."""
+    for folder in places():
+        with suppress(DiskError, OSError):
+            path = Path(tempfile.mkdtemp(prefix="autoreparam-", dir=folder)) / "run.zarr"
+            write_tree(tree, path)
+            return path
+    return None
+
+
+def places() -> Iterator[Path]:
+    """Folders for what would be lost otherwise, the best place first."""
+    yield Path.cwd()
+    yield Path(tempfile.gettempdir())
+    yield Path.home()
 
 
 def read_tree(path: Path) -> xarray.DataTree:
@@ -50,9 +75,10 @@ def read_tree(path: Path) -> xarray.DataTree:
     if not path.exists():
         raise DataError(f"{path}: there is no such run. Check the path.")
     try:
-        if path.suffix == ".nc":
-            return xarray.open_datatree(path, engine=_netcdf_engine()).load()
-        return xarray.open_datatree(path, engine="zarr", consolidated=False).load()
+        engine = _netcdf_engine() if path.suffix == ".nc" else "zarr"
+        options: Any = {} if path.suffix == ".nc" else {"consolidated": False}
+        with xarray.open_datatree(path, engine=engine, **options) as tree:
+            return tree.load()
     except AutoreparamError:
         raise
     except Exception as error:

@@ -33,7 +33,9 @@ def identify(program: Program) -> dict[str, Any]:
         ],
         "computed": dict(structure.digests),
         "arguments": {name: value_digest(value) for name, value in arguments.items()},
-        "captured": {name: value_digest(value) for name, value in captured(structure.model).items()},
+        "captured": {
+            name: value_digest(value) for name, value in captured(structure.model).items()
+        },
         "versions": {name: version(name) for name in TRACERS},
     }
 

@@ -110,6 +110,7 @@ def parameterization(tree: xarray.DataTree, slot: int = -1) -> Parameterization:
     >>> lam.save("lam.json")
     >>> tree = ar.sample(model, args, kwargs, parameterization=lam)
     """
+    check_tree(tree)
     if "parameterization" not in tree:
         raise AutoreparamError(f"the tree has no group 'parameterization'; it has {known(tree)}")
     found = _of_slot(tree, slot)
@@ -145,6 +146,7 @@ def lam_columns(tree: xarray.DataTree, counts: Mapping[str, int]) -> dict[str, n
 
 def lam_parts(tree: xarray.DataTree) -> Parts:
     """The variables of the group by site and part; none where there is no such group."""
+    check_tree(tree)
     if "parameterization" not in tree:
         return {}
     group = tree["parameterization"].to_dataset()
@@ -156,6 +158,17 @@ def lam_parts(tree: xarray.DataTree) -> Parts:
     return found or _parts_by_name(tree, group)
 
 
+def check_tree(tree: Any, what: str = "tree") -> None:
+    """Raises unless this is a run: the tree that `ar.sample` gives back."""
+    from xarray import DataTree
+
+    if not isinstance(tree, DataTree):
+        raise AutoreparamError(
+            f"{what}: expected a run, the DataTree that ar.sample gives back; found "
+            f"{type(tree).__name__}"
+        )
+
+
 def slot_count(tree: xarray.DataTree) -> int:
     """How many parameterizations the run had: more than one if it was interleaved."""
     return int(tree["parameterization"].sizes.get("slot", 1)) if "parameterization" in tree else 0
@@ -163,6 +176,7 @@ def slot_count(tree: xarray.DataTree) -> int:
 
 def sites(tree: xarray.DataTree) -> list[dict[str, Any]]:
     """What the run recorded about each site."""
+    check_tree(tree)
     if "sites" not in tree.attrs:
         raise AutoreparamError(
             "the tree does not say what its sites are: was it made by ar.sample, and kept whole "

@@ -36,8 +36,8 @@ class Measured:
         with np.errstate(all="ignore"):
             sd = flat.std(axis=1, ddof=1)
             low, high = np.quantile(flat, [0.05, 0.95], axis=1)
-            mcse = sd / np.sqrt(self.means)
-        found = (flat.mean(axis=1), sd, low, high, mcse, self.bulk, self.tail, self.r_hat)
+            mcse, mean = sd / np.sqrt(self.means), flat.mean(axis=1)
+        found = (mean, sd, low, high, mcse, self.bulk, self.tail, self.r_hat)
         return dict(zip(COLUMNS, found))
 
 

@@ -6,18 +6,22 @@ holds their SHA-256. Replacing the manifest is the commit; files it does not nam
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from autoreparam.disk import in_words, sync
 from autoreparam.errors import CheckpointError, known
+from autoreparam.results.arrays import file_digest, read_arrays, write_arrays
+from autoreparam.results.lock import NAME as LOCK
+from autoreparam.results.lock import Lock
 
 HEADER = {"format": "autoreparam.checkpoint", "version": 1}
 MANIFEST = "manifest.json"
@@ -34,9 +38,10 @@ class Store:
     1
     """
 
-    def __init__(self, path: Path, manifest: dict):
+    def __init__(self, path: Path, manifest: dict, lock: Lock | None = None):
         self.path = path
         self._manifest = manifest
+        self._lock = lock or Lock(path)
 
     @classmethod
     def create(
@@ -47,35 +52,61 @@ class Store:
         with _in_words(path):
             if path.exists() and not path.is_dir():
                 raise CheckpointError(f"{path} is a file. Choose another path for the checkpoint.")
-            inside = {entry.name for entry in path.iterdir()} if path.exists() else set()
-            if MANIFEST in inside and _read_manifest(path)["chunks"]:
-                raise CheckpointError(
-                    f"{path} already holds a run. Continue or extend it with ar.resume, or choose "
-                    "another path, or delete the folder."
-                )
-            if inside - {UNFINISHED, MANIFEST}:
-                raise CheckpointError(
-                    f"{path} is not empty and is not a checkpoint: it holds "
-                    f"{known(sorted(inside)[:5])}. Choose another path."
-                )
+            _refuse_used(path)
             path.mkdir(parents=True, exist_ok=True)
-            _sync_folder(path.parent)
-            empty: dict = {"identity": identity, "settings": settings, "chunks": [], "state": None}
-            return cls(path, _replace_manifest(path, empty))
+            lock = _locked(path)
+            try:
+                _refuse_used(path)  # by whoever had the lock before
+                sync(path.parent)
+                empty: dict = {
+                    "identity": identity,
+                    "settings": settings,
+                    "chunks": [],
+                    "state": None,
+                }
+                return cls(path, _replace_manifest(path, empty), lock)
+            except BaseException:
+                lock.drop()
+                raise
 
     @classmethod
-    def open(cls, path: str | os.PathLike) -> Store:
-        """The store at `path`, every committed byte of it verified."""
+    def open(cls, path: str | os.PathLike, *, alone: bool = False) -> Store:
+        """The store at `path`, every committed byte of it verified.
+
+        With `alone` no other process may write to it meanwhile; a folder that nobody can write to
+        needs no such care.
+        """
         path = Path(path)
+        lock = None
         with _in_words(path):
             manifest = _read_manifest(path)
-            count = len(manifest["chunks"])
-            for index, chunk in enumerate(manifest["chunks"]):
-                name = f"chunk {index + 1} of {count}"
-                _verify(path / _chunk_file(index), chunk["sha256"], name)
-            if manifest["state"] is not None:
-                _verify(path / _state_file(count - 1), manifest["state"], "the sampler's state")
-        return cls(path, manifest)
+            if alone and os.access(path, os.W_OK):
+                lock = _locked(path)
+                manifest = _read_manifest(path)  # it may have changed before the lock was taken
+            try:
+                _verify_all(path, manifest)
+            except BaseException:
+                if lock is not None:
+                    lock.drop()
+                raise
+        return cls(path, manifest, lock)
+
+    def hold(self) -> None:
+        """Makes sure that this store can be written, and by nobody else until `close`."""
+        with _in_words(self.path):
+            if not self._lock.held:
+                _refuse_unwritable(self.path)
+                self._lock = _locked(self.path)
+            # Two runs on one folder would overwrite each other's chunks.
+            if _body_digest(_read_manifest(self.path)) != _body_digest(self._manifest):
+                raise CheckpointError(
+                    f"{self.path} was changed by another run since this one opened it. Stop one "
+                    "of them, then continue with ar.resume."
+                )
+
+    def close(self) -> None:
+        """Lets others write to the folder."""
+        self._lock.drop()
 
     def commit(
         self,
@@ -84,22 +115,24 @@ class Store:
         info: Mapping[str, Any],
     ) -> None:
         """Appends a chunk of draws and replaces the state: both or neither."""
-        index = self.chunks
+        self.commit_all([(arrays, info)], state)
+
+    def commit_all(
+        self,
+        parts: Sequence[tuple[Mapping[str, np.ndarray], Mapping[str, Any]]],
+        state: Mapping[str, np.ndarray],
+    ) -> None:
+        """Appends chunks of draws, each with its info, and replaces the state: all or nothing."""
+        self.hold()
         with _in_words(self.path):
-            # Two runs on one folder would overwrite each other's chunks.
-            if _body_digest(_read_manifest(self.path)) != _body_digest(self._manifest):
-                raise CheckpointError(
-                    f"{self.path} was changed by another run since this one opened it. Stop one "
-                    "of them, then continue with ar.resume."
-                )
             try:
-                digest = _write(self.path / _chunk_file(index), arrays)
-                manifest = {
-                    **self._manifest,
-                    "chunks": [*self._manifest["chunks"], {"sha256": digest, "info": info}],
-                    "state": _write(self.path / _state_file(index), state),
-                }
-                _sync_folder(self.path)
+                chunks = list(self._manifest["chunks"])
+                for arrays, info in parts:
+                    digest = write_arrays(self.path / _chunk_file(len(chunks)), arrays)
+                    chunks.append({"sha256": digest, "info": info})
+                stored = write_arrays(self.path / _state_file(len(chunks) - 1), state)
+                sync(self.path)
+                manifest = {**self._manifest, "chunks": chunks, "state": stored}
                 self._manifest = _replace_manifest(self.path, manifest)
             finally:
                 self._tidy()
@@ -124,7 +157,7 @@ class Store:
         """The arrays of each committed chunk, in order."""
         for index in range(self.chunks):
             with _in_words(self.path):
-                arrays = _read(self.path / _chunk_file(index))
+                arrays = read_arrays(self.path / _chunk_file(index))
             yield arrays
 
     @property
@@ -133,7 +166,7 @@ class Store:
         if self._manifest["state"] is None:
             return {}
         with _in_words(self.path):
-            return _read(self.path / _state_file(self.chunks - 1))
+            return read_arrays(self.path / _state_file(self.chunks - 1))
 
     @property
     def infos(self) -> list[dict[str, Any]]:
@@ -159,52 +192,19 @@ def _state_file(index: int) -> str:
     return f"state-{index:06d}.zip"
 
 
-# -- arrays -----------------------------------------------------------------------------------
-
-
-def _write(path: Path, arrays: Mapping[str, np.ndarray]) -> str:
-    """Writes the arrays as one zarr group; returns their SHA-256 once they are on disk."""
-    import zarr
-    from zarr.storage import ZipStore
-
-    # Names are data: "a" and "a/b" may both be sites, but cannot both be paths in a group.
-    names = list(arrays)
-    with ZipStore(path, mode="w") as store:
-        group = zarr.create_group(store=store, zarr_format=3, attributes={"names": names})
-        for index, name in enumerate(names):
-            array = np.asarray(arrays[name])
-            assert array.dtype.kind in "biufc", f"'{name}' is {array.dtype}, not numbers"
-            group.create_array(
-                str(index),
-                data=array,
-                chunks=tuple(max(1, length) for length in array.shape),
-                compressors=None,
-                config={"write_empty_chunks": True},
-            )
-    with open(path, "r+b") as written:
-        os.fsync(written.fileno())
-    return _digest(path)
-
-
-def _read(path: Path) -> dict[str, np.ndarray]:
-    import zarr
-    from zarr.storage import ZipStore
-
-    with ZipStore(path, mode="r") as store:
-        group = zarr.open_group(store, mode="r")
-        names: Any = group.attrs["names"]
-        return {name: np.asarray(group[str(index)][...]) for index, name in enumerate(names)}
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as stored:
-        return hashlib.file_digest(stored, "sha256").hexdigest()
+def _verify_all(path: Path, manifest: Mapping[str, Any]) -> None:
+    count = len(manifest["chunks"])
+    for index, chunk in enumerate(manifest["chunks"]):
+        name = f"chunk {index + 1} of {count}"
+        _verify(path / _chunk_file(index), chunk["sha256"], name)
+    if manifest["state"] is not None:
+        _verify(path / _state_file(count - 1), manifest["state"], "the sampler's state")
 
 
 def _verify(path: Path, expected: str, what: str) -> None:
     if not path.exists():
         raise CheckpointError(f"{path.parent}: {what} is missing ({path.name}). {START_AGAIN}")
-    if _digest(path) != expected:
+    if file_digest(path) != expected:
         raise CheckpointError(
             f"{path.parent}: {what} is damaged ({path.name} is not what was written). {START_AGAIN}"
         )
@@ -223,7 +223,7 @@ def _replace_manifest(path: Path, content: Mapping[str, Any]) -> dict:
         file.flush()
         os.fsync(file.fileno())
     os.replace(new, path / MANIFEST)
-    _sync_folder(path)
+    sync(path)
     return body
 
 
@@ -269,15 +269,39 @@ def _plain(value: Any) -> Any:
 # -- the disk ---------------------------------------------------------------------------------
 
 
-def _sync_folder(path: Path) -> None:
-    """Makes file names in a folder durable; systems without such a call need none."""
-    if os.name == "nt":
-        return
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+def _refuse_used(path: Path) -> None:
+    """Raises if the folder holds a run, or anything but what a killed run leaves."""
+    inside = {entry.name for entry in path.iterdir()} if path.exists() else set()
+    if MANIFEST in inside and _read_manifest(path)["chunks"]:
+        raise CheckpointError(
+            f"{path} already holds a run. Continue or extend it with ar.resume, or choose another "
+            "path, or delete the folder."
+        )
+    if MANIFEST not in inside and inside - {UNFINISHED, LOCK}:
+        raise CheckpointError(
+            f"{path} is not empty and is not a checkpoint: it holds {known(sorted(inside)[:5])}. "
+            "Choose another path."
+        )
+
+
+def _refuse_unwritable(path: Path) -> None:
+    if not os.access(path, os.W_OK):
+        raise CheckpointError(
+            f"{path} cannot be written: it is read-only here. Change its permissions, or copy the "
+            "folder to a place that can be written and continue there with ar.resume."
+        )
+
+
+def _locked(path: Path) -> Lock:
+    """The lock of the folder, taken."""
+    lock = Lock(path)
+    owner = lock.take()
+    if owner is not None:
+        raise CheckpointError(
+            f"{path} is in use by {owner}, which is sampling into it. Wait until that has ended, "
+            "or choose another path."
+        )
+    return lock
 
 
 @contextmanager
@@ -286,13 +310,9 @@ def _in_words(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            remedy = "The disk is full, or a quota is reached: free some space"
-        elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            remedy = "The folder cannot be written or read: change its permissions"
-        else:
-            remedy = "Check the disk"
         raise CheckpointError(
-            f"{path}: {error.strerror or error}. {remedy}, then continue with ar.resume; or choose "
-            "another path. What was committed before is safe."
+            f"{path}: {in_words(error)} Then continue with ar.resume, or choose another path. What "
+            "was committed before is safe."
         ) from error
+    except zipfile.BadZipFile as error:
+        raise CheckpointError(f"{path}: a file is damaged ({error}). {START_AGAIN}") from error

@@ -13,7 +13,7 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.program import Program
 from autoreparam.results.geometry import worst_pairs
 from autoreparam.results.labels import Labels, by_site, dataset, described, origin, unique, versions
-from autoreparam.results.lam import lam_dataset, lam_variables
+from autoreparam.results.lam import Written, lam_dataset, lam_variables
 
 if TYPE_CHECKING:
     import xarray
@@ -55,20 +55,9 @@ def to_tree(
     """
     from xarray import DataTree
 
-    shapes = {site.name: site.shape for site in program.latents}
-    shapes |= {name: np.shape(value)[2:] for name, value in sampling.values.items()}
-    shapes |= {name: np.shape(value) for name, value in observed.items()}
-    # An argument of the model may share its name with a site and yet be something else.
-    keys = {
-        name: name if shapes.get(name, np.shape(value)) == np.shape(value) else f"{name}_constant"
-        for name, value in constant.items()
-    }
-    shapes |= {keys[name]: np.shape(value) for name, value in constant.items()}
-    names = unique(shapes, set())
-    lam = lam_variables(parameterizations, shapes, names)
-    taken = {*sampling.values, *observed, *lam, *RESERVED}
-    labels = Labels.of(program, shapes, names, taken, coords or {}, dims or {})
-    kept = _selected(sampling.values, var_names, labels)
+    drawn = {name: np.shape(value)[2:] for name, value in sampling.values.items()}
+    labels, keys, lam = _labels(program, drawn, parameterizations, observed, constant, coords, dims)
+    kept = _selected(drawn, var_names, labels)
 
     groups: dict[str, Any] = {}
     for prefix, phase in (("", sampling), ("warmup_", warmup)):
@@ -86,10 +75,6 @@ def to_tree(
     groups["observed_data"] = labels.dataset(observed)
     groups["constant_data"] = labels.dataset(constant, sites=keys)
     groups["parameterization"] = lam_dataset(lam, labels, len(parameterizations))
-    if sampling.position is not None:
-        hits = sampling.stats["diverging"]
-        pairs = worst_pairs(program, sampling.values, sampling.position, hits)
-        groups |= {} if pairs is None else {"geometry": pairs}
     tree = DataTree.from_dict(groups)
     latents = [labels.names[site.name] for site in program.latents if site.name in kept]
     tree.attrs = plain(
@@ -98,12 +83,63 @@ def to_tree(
             **{f"gradients_{purpose}": int(count) for purpose, count in ledger.items()},
             "latents": latents,
             "model": getattr(program.structure.model, "__name__", ""),
-            "sites": described(program, names),
+            "sites": described(program, labels.names),
             "versions": versions(),
             **attrs,
         }
     )
     return tree
+
+
+def add_geometry(tree: xarray.DataTree, program: Program, sampling: Draws) -> None:
+    """Adds draws of the pairs that depend on each other most."""
+    from xarray import DataTree
+
+    if sampling.position is not None:
+        hits = sampling.stats["diverging"]
+        pairs = worst_pairs(program, sampling.values, sampling.position, hits)
+        if pairs is not None:
+            tree["geometry"] = DataTree(pairs)
+
+
+def check_labels(
+    program: Program,
+    parameterizations: Sequence[Parameterization],
+    observed: Mapping[str, Any],
+    constant: Mapping[str, Any],
+    coords: Mapping[str, Any] | None,
+    dims: Mapping[str, Sequence[str | None]] | None,
+    var_names: Iterable[str] | None,
+) -> None:
+    """Rejects names and labels that would not fit the tree of this model."""
+    kinds = ("latent", "deterministic")
+    drawn = {site.name: site.shape for site in program.sites if site.kind in kinds}
+    labels, _, _ = _labels(program, drawn, parameterizations, observed, constant, coords, dims)
+    _selected(drawn, var_names, labels)
+
+
+def _labels(
+    program: Program,
+    drawn: Mapping[str, tuple[int, ...]],
+    parameterizations: Sequence[Parameterization],
+    observed: Mapping[str, Any],
+    constant: Mapping[str, Any],
+    coords: Mapping[str, Any] | None,
+    dims: Mapping[str, Sequence[str | None]] | None,
+) -> tuple[Labels, dict[str, str], dict[str, Written]]:
+    """Names of everything and of its axes, those of constants, and the variables of λ."""
+    shapes = {site.name: site.shape for site in program.latents} | dict(drawn)
+    shapes |= {name: np.shape(value) for name, value in observed.items()}
+    # An argument of the model may share its name with a site and yet be something else.
+    keys = {
+        name: name if shapes.get(name, np.shape(value)) == np.shape(value) else f"{name}_constant"
+        for name, value in constant.items()
+    }
+    shapes |= {keys[name]: np.shape(value) for name, value in constant.items()}
+    names = unique(shapes, set())
+    lam = lam_variables(parameterizations, shapes, names)
+    taken = {*drawn, *observed, *lam, *RESERVED}
+    return Labels.of(program, shapes, names, taken, coords or {}, dims or {}), keys, lam
 
 
 def _likelihood(found: Mapping[str, np.ndarray], observed: Mapping[str, Any], labels: Any) -> Any:

@@ -18,6 +18,7 @@ from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.hmc import State, Tuning, tuning_like
 from autoreparam.mcmc.start import find_start
 from autoreparam.mcmc.state import Ledger, RunState
+from autoreparam.mcmc.step_size import REASONABLE
 from autoreparam.mcmc.warmup import plan
 from autoreparam.program.diagnose import nonfinite
 from autoreparam.program.parameterization import Parameterization
@@ -57,6 +58,8 @@ def first_state(
     tuning = tuning_like(target, engine.settings)
     if settings.parameterization == "vip":
         start = Parameterization.constant(program, 0.5)
+        if init is not None:  # refused now, if at all
+            initial_positions(target, settings, start, init)
         with bar.phase("learning", 1):
             fit = fit_elbo(target, start, key=jax.random.key(settings.seed))
         lams, paid = [fit.parameterization], fit.gradients
@@ -127,7 +130,8 @@ def _start(
             "with init={...}, or check the model's priors."
         )
     metric = tuning.inverse_mass._replace(diagonal=found.diagonal.astype(program.dtype))
-    size = np.asarray(found.step_size, program.dtype)
+    # Where gradients are zero nothing limits the step.
+    size = np.asarray(np.clip(found.step_size, *REASONABLE), program.dtype)
     return found.state, tuning._replace(step_size=size, inverse_mass=metric), found.gradients
 
 
@@ -143,13 +147,21 @@ def _prior_ranges(target: Target, radius: float) -> tuple[np.ndarray, np.ndarray
     return np.concatenate(centers).astype(dtype), np.concatenate(widths).astype(dtype)
 
 
+def check_init(program: Program, settings: Settings, init: Any) -> None:
+    """Rejects starting values of unknown sites, of other types or of other shapes."""
+    if init is None:
+        return
+    if not isinstance(init, Mapping):
+        raise ModelError(f"init: expected a dict of values by site; found {type(init).__name__}")
+    for name, value in init.items():
+        _one_value(program, name, value, 0, settings.chains)
+
+
 def initial_positions(
     target: Target, settings: Settings, lam: Parameterization, init: Mapping[str, Any]
 ) -> np.ndarray:
     """Working positions of the given values; the rest are drawn at random, as without values."""
     program, names = target.program, {site.name for site in target.program.latents}
-    if not isinstance(init, Mapping):
-        raise ModelError(f"init: expected a dict of values by site; found {type(init).__name__}")
     radius = settings.adaptation.sampler.radius
     rng = np.random.default_rng([settings.seed, 2])
     noise = rng.uniform(-radius, radius, (settings.chains, target.size)).astype(program.dtype)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect as python_inspect
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -15,14 +15,14 @@ from autoreparam.errors import SamplingWarning
 from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.integrator import INTEGRATORS
 from autoreparam.program.parameterization import Parameterization
-from autoreparam.program.program import Program
 from autoreparam.program.target import Target
 from autoreparam.results.diagnostics import e_bfmi, warnings_for
 from autoreparam.results.learning import learning_tree
-from autoreparam.results.tree import Draws, to_tree
+from autoreparam.results.tree import Draws, add_geometry, to_tree
 from autoreparam.run.begin import NOT_CONVERGED
 from autoreparam.run.mapping import by_rows, likelihoods, map_back, predictions
 from autoreparam.run.session import Chunk, Session
+from autoreparam.run.shown import Shown, constants
 
 if TYPE_CHECKING:
     import xarray
@@ -31,32 +31,28 @@ if TYPE_CHECKING:
 PRECISION = {4: "single", 8: "double"}  # by bytes per number
 
 
-class Shown(NamedTuple):
-    """What the user wants from a run, and under which labels."""
-
-    var_names: Iterable[str] | None = None
-    coords: Mapping[str, Any] | None = None
-    dims: Mapping[str, Any] | None = None
-    log_likelihood: bool = False
-    posterior_predictive: bool = False
-
-
-def check_labels(session: Session, shown: Shown) -> None:
-    """Rejects names and labels that do not fit now, before any draws could be lost."""
-    if shown.var_names is None and not shown.coords and not shown.dims:
-        return
-    engine, target = session.engine, session.engine.target
-    nothing = engine.chains(session.state.kernel).blank(1).position
-    values, _ = by_rows(map_back, target, nothing, session.state.lams[-1])
-    _to_tree(session, shown, Draws(values, {}), attrs={}, ledger={})
-
-
 def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
-    """Everything drawn so far, in the ArviZ schema."""
+    """Everything drawn so far, in the ArviZ schema.
+
+    What fails to be computed besides the draws is left out, and a note says so.
+    """
     settings, state = session.settings, session.state
     sampling = _draws(session, "sampling", settings.thin)
-    keep_warmup = settings.save_warmup or session.interrupted
     notes = [*state.notes, *_about_learning(session)]
+    warmup = likelihood = predicted = None
+    transitions: dict[str, Any] = {}
+    with spared("The diagnostics of the transitions", notes):
+        transitions = _of_all_transitions(session)
+    if settings.save_warmup or session.interrupted:
+        with spared("The warm-up draws", notes):
+            warmup = _draws(session, "warmup", 1)
+    if shown.log_likelihood:
+        with spared("The log likelihood", notes):
+            likelihood = _each(session, likelihoods)
+    if shown.posterior_predictive:
+        with spared("The posterior predictive", notes):
+            key = jax.random.fold_in(jax.random.key(settings.seed), 1)
+            predicted = _each(session, predictions, key)
     attrs: dict[str, Any] = {
         **settings.keywords(),
         "kernel": state.kernel,
@@ -70,31 +66,54 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
         "sampling_time": state.seconds,
         "learning_time": state.seconds_learning,
         "notes": notes,
-        **_of_all_transitions(session),
+        **transitions,
     }
-    seed = jax.random.fold_in(jax.random.key(settings.seed), 1)
     tree = _to_tree(
         session,
         shown,
         sampling,
-        warmup=_draws(session, "warmup", 1) if keep_warmup else None,
+        warmup=warmup,
         ledger=state.gradients._asdict(),
         attrs=attrs,
-        log_likelihood=_each(session, likelihoods) if shown.log_likelihood else None,
-        posterior_predictive=(
-            _each(session, predictions, seed) if shown.posterior_predictive else None
-        ),
+        log_likelihood=likelihood,
+        posterior_predictive=predicted,
     )
+    with spared("The geometry of the run", notes):
+        add_geometry(tree, session.engine.target.program, sampling)
     if state.reports:
-        tree["learning"] = learning_tree(state.reports)
+        with spared("The history of learning λ", notes):
+            tree["learning"] = learning_tree(state.reports)
+    tree.attrs["notes"] = notes
     return tree
 
 
-def warn(tree: xarray.DataTree) -> None:
-    """Warns about what is wrong with a run, for `sample` and `resume`."""
-    notes = [note for note in tree.attrs["notes"] if note != NOT_CONVERGED]  # explained below
-    for sentence in (*notes, *warnings_for(tree)):
-        warnings.warn(sentence, SamplingWarning, stacklevel=3)
+def warned(tree: xarray.DataTree) -> xarray.DataTree:
+    """The tree, after warnings about what is wrong with it, for `sample` and `resume`.
+
+    Where warnings are errors, the error has the tree as its attribute `tree`.
+    """
+    said = [note for note in tree.attrs["notes"] if note != NOT_CONVERGED]  # explained below
+    with spared("The diagnostics", said):
+        said += warnings_for(tree)
+    for sentence in said:
+        try:
+            warnings.warn(sentence, SamplingWarning, stacklevel=4)
+        except SamplingWarning as error:
+            error.tree = tree  # type: ignore[attr-defined]
+            raise
+    return tree
+
+
+@contextmanager
+def spared(what: str, notes: list[str]) -> Iterator[None]:
+    """A block whose failure or interruption costs only what it computes; a note says so."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        why = "interrupted" if isinstance(error, KeyboardInterrupt) else (
+            f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        )  # fmt: skip
+        notes.append(f"{what} could not be computed ({why}). The draws are all there.")
 
 
 def _about_learning(session: Session) -> list[str]:
@@ -118,7 +137,7 @@ def _to_tree(session: Session, shown: Shown, sampling: Draws, **parts: Any) -> x
         sampling,
         parameterizations=[_numpy(lam) for lam in session.state.lams],
         observed=observed,
-        constant=_constants(program, observed),
+        constant=constants(program, observed),
         coords=shown.coords,
         dims=shown.dims,
         var_names=shown.var_names,
@@ -184,20 +203,3 @@ def _joined(session: Session, chunks: list[Chunk], thin: int) -> Trail:
 
 def _numpy(lam: Parameterization) -> Parameterization:
     return jax.tree.map(np.asarray, lam)
-
-
-def _constants(program: Program, observed: Mapping[str, Any]) -> dict[str, Any]:
-    """The model's array arguments by name, without the observed ones."""
-    args, kwargs = program.structure.arguments.fill(program.data)
-    try:
-        names = list(python_inspect.signature(program.structure.model).parameters)
-    except (TypeError, ValueError):
-        names = []
-    named = {**dict(zip(names, args)), **kwargs}
-    return {
-        name: np.asarray(value)
-        for name, value in named.items()
-        if isinstance(value, np.ndarray | jax.Array | float | int)
-        and not isinstance(value, bool)
-        and not any(np.array_equal(value, seen) for seen in observed.values())
-    }

@@ -13,6 +13,7 @@ import numpy as np
 from autoreparam.errors import SamplingError
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.state import RunState
+from autoreparam.program.numbers import WideIntegerError
 from autoreparam.run.session import Session
 
 TINY = 1e-6  # a step so small that energy is kept exactly, but for rounding
@@ -72,9 +73,10 @@ def begin_precisely(begin: Callable[[], Session], precision: str, stack: ExitSta
     """
     if precision != "auto" or not is_single():
         return begin()
+    session: Session | None = None
     try:
         session = begin()
-    except SamplingError:
+    except (SamplingError, WideIntegerError):
         if not on_cpu():
             raise
         noisy = True
@@ -84,8 +86,11 @@ def begin_precisely(begin: Callable[[], Session], precision: str, stack: ExitSta
         ledger = session.state.gradients.plus("warmup", paid)
         session.state = replace(session.state, gradients=ledger)
     if noisy and on_cpu():
+        if session is not None:
+            session.close()
         stack.enter_context(jax.enable_x64(True))
         session = begin()
-    elif noisy:
+    elif noisy and session is not None:
         session.state = replace(session.state, notes=(*session.state.notes, STAYS_SINGLE))
+    assert session is not None
     return session

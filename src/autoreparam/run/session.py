@@ -57,6 +57,8 @@ class Session:
 
     def go(self, bar: Progress) -> None:
         """Advances to the end of the plan, or until the user interrupts."""
+        if self.store is not None and self.state.plan:
+            self.store.hold()
         try:
             for phase in ("warmup", "sampling"):
                 total = sum(step.draws for step in self.state.plan if step.phase == phase)
@@ -91,6 +93,15 @@ class Session:
             self.store.commit(_named(chunk), pack(state), {"step": step})
         self.state, self.chunks = state, [*self.chunks, chunk]
         return trail
+
+    def write_to(self, store: Store) -> None:
+        """Writes everything drawn so far to a new store, as if it had been there all along."""
+        store.commit_all([(_named(c), {"step": c.step}) for c in self.chunks], pack(self.state))
+
+    def close(self) -> None:
+        """Lets other processes write to the run's store."""
+        if self.store is not None:
+            self.store.close()
 
     def window(self) -> list[Trail]:
         """The chunks since the last window ended."""

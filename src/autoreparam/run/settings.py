@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from autoreparam.errors import AutoreparamError, known
@@ -14,9 +16,34 @@ from autoreparam.mcmc.delayed import Again
 from autoreparam.mcmc.policy import Policy
 from autoreparam.mcmc.settings import SamplerSettings
 
+SEEDS = 2**63  # how many there are
 METHODS = ("auto", "vip", "centered", "noncentered", "interleaved")
 KERNELS = ("auto", "nuts", "hmc")
 PRECISIONS = ("auto", "single", "double")
+MOST = 2**31 - 1  # draws are numbered in 32 bits
+
+
+def as_seed(seed: Any) -> int:
+    """The seed as an integer; a key of JAX's counts as the seed that it was made from."""
+    if isinstance(seed, jax.Array | np.ndarray) and np.ndim(seed) <= 1:
+        words = _words(seed)
+        if words is not None:
+            if not words[:-1].any():
+                return int(words[-1])
+            return int.from_bytes(hashlib.sha256(words.tobytes()).digest()[:7], "big")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < SEEDS:
+        found = f"{seed:,}" if type(seed) is int else repr(seed).partition("\n")[0]
+        raise AutoreparamError(
+            f"seed: expected an integer from 0 to 2**63 - 1, or a key of jax.random; found {found}"
+        )
+    return int(seed)
+
+
+def _words(key: Any) -> np.ndarray | None:
+    """The words of a single key, old or new; None if it is none."""
+    if isinstance(key, jax.Array) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+        return np.asarray(jax.random.key_data(key)) if key.shape == () else None
+    return np.asarray(key) if key.shape == (2,) and key.dtype == np.uint32 else None
 
 
 @dataclass(frozen=True)
@@ -93,13 +120,18 @@ class Settings:
             raise AutoreparamError(
                 f"precision: expected one of {known(PRECISIONS)}; found {self.precision!r}"
             )
-        least = {"draws": 1, "warmup": 0, "chains": 1, "thin": 1, "max_tree_depth": 1, "seed": 0}
+        least = {"draws": 1, "warmup": 0, "chains": 1, "thin": 1, "max_tree_depth": 1}
         if self.num_steps is not None:
             least["num_steps"] = 1
             if self.kernel == "nuts":
                 raise AutoreparamError(
                     "num_steps: NUTS chooses its own number of steps. Leave it out, or use "
                     "kernel='hmc'."
+                )
+        for flag in ("save_warmup", "save_working"):
+            if not isinstance(getattr(self, flag), bool | np.bool_):
+                raise AutoreparamError(
+                    f"{flag}: expected True or False; found {getattr(self, flag)!r}"
                 )
         for name, low in least.items():
             value = getattr(self, name)
@@ -109,8 +141,6 @@ class Settings:
             raise AutoreparamError(
                 f"thin: expected at most the number of draws ({self.draws}); found {self.thin}"
             )
-        if self.seed >= 2**63:
-            raise AutoreparamError(f"seed: expected an integer below 2**63; found {self.seed}")
         if not isinstance(self.target_accept, float | np.floating) or not (
             0 < self.target_accept < 1
         ):
@@ -121,6 +151,11 @@ class Settings:
             raise AutoreparamError(
                 "adaptation: expected an Adaptation, the numbers that steer warm-up; found "
                 f"{type(self.adaptation).__name__}"
+            )
+        if max(self.draws, self.warmup) > MOST:
+            raise AutoreparamError(
+                f"draws and warmup: expected at most {MOST:,} each; found "
+                f"{max(self.draws, self.warmup):,}"
             )
         integers: dict[str, Any] = {name: int(getattr(self, name)) for name in least}
         return replace(self, **integers)

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoreparam.disk import check_place, write_text
+from autoreparam.errors import AutoreparamError
+from autoreparam.keywords import helpful
+from autoreparam.results.lam import check_tree
 from autoreparam.results.report.content import gather
 from autoreparam.results.report.page import render
 
@@ -13,6 +17,7 @@ if TYPE_CHECKING:
     import xarray
 
 
+@helpful
 def report(
     tree: xarray.DataTree,
     path: Any = "report.html",
@@ -28,6 +33,15 @@ def report(
 
     >>> ar.report(tree, "report.html", alternatives={"centered": other})
     """
-    path = Path(path)
-    path.write_text(render(gather(tree, alternatives or {}, title)), encoding="utf-8")
+    path = check_place(path, "report")
+    others = alternatives or {}
+    if not isinstance(others, Mapping):
+        raise AutoreparamError(
+            "alternatives: expected a dict of runs by name, {'centered': tree}; found "
+            f"{type(others).__name__}"
+        )
+    check_tree(tree)
+    for name, other in others.items():
+        check_tree(other, f"alternatives['{name}']")
+    write_text(path, render(gather(tree, others, title)))
     return path

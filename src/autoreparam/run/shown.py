@@ -1,0 +1,88 @@
+"""What a run is asked to show, checked before it begins."""
+
+from __future__ import annotations
+
+import inspect as python_inspect
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from autoreparam.errors import AutoreparamError, ModelError
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.program import Program
+from autoreparam.program.target import Target
+from autoreparam.results.tree import check_labels
+from autoreparam.run.mapping import likelihoods, predictions
+
+
+class Shown(NamedTuple):
+    """What the user wants from a run, and under which labels."""
+
+    var_names: Iterable[str] | None = None
+    coords: Mapping[str, Any] | None = None
+    dims: Mapping[str, Any] | None = None
+    log_likelihood: bool = False
+    posterior_predictive: bool = False
+
+    def checked(self) -> Shown:
+        """The same, if everything is of the right type; an error that names the keyword if not."""
+        names = self.var_names
+        if names is not None and not isinstance(names, str):
+            if not isinstance(names, Iterable):
+                raise AutoreparamError(
+                    f"var_names: expected a list of names; found {type(names).__name__}"
+                )
+            names = list(names)  # it is read twice
+        for keyword in ("coords", "dims"):
+            given = getattr(self, keyword)
+            if given is not None and not isinstance(given, Mapping):
+                wanted = {"coords": "labels by dimension", "dims": "dimensions by variable"}
+                raise AutoreparamError(
+                    f"{keyword}: expected a dict of {wanted[keyword]}; found {type(given).__name__}"
+                )
+        return self._replace(var_names=names)
+
+    def check(self, target: Target) -> None:
+        """Rejects what cannot be shown of this model, before any draws could be lost."""
+        program = target.program
+        lam = Parameterization.centered(program)
+        shapes = {site.name: site.shape for site in program.sites if site.kind == "observed"}
+        observed: dict[str, Any] = {n: np.broadcast_to(np.nan, s) for n, s in shapes.items()}
+        if self.var_names is not None or self.coords or self.dims:
+            observed = jax.device_get(jax.jit(Target.observed)(target))
+        arguments = constants(program, observed)
+        check_labels(program, [lam], observed, arguments, self.coords, self.dims, self.var_names)
+        row = np.zeros((1, target.size), program.dtype)
+        key = jax.random.key(0)
+        for keyword, call, rest in (
+            ("log_likelihood", likelihoods, ()),
+            ("posterior_predictive", predictions, (key,)),
+        ):
+            if not getattr(self, keyword):
+                continue
+            try:
+                jax.eval_shape(call, target, row, lam, *rest)
+            except Exception as error:
+                raise ModelError(
+                    f"{keyword}: it cannot be computed for this model: {type(error).__name__}: "
+                    f"{str(error).partition(chr(10))[0]}"
+                ) from error
+
+
+def constants(program: Program, observed: Mapping[str, Any]) -> dict[str, Any]:
+    """The model's array arguments by name, without the observed ones."""
+    args, kwargs = program.structure.arguments.fill(program.data)
+    try:
+        names = list(python_inspect.signature(program.structure.model).parameters)
+    except (TypeError, ValueError):
+        names = []
+    named = {**dict(zip(names, args)), **kwargs}
+    return {
+        name: np.asarray(value)
+        for name, value in named.items()
+        if isinstance(value, np.ndarray | jax.Array | float | int)
+        and not isinstance(value, bool)
+        and not any(np.array_equal(value, seen) for seen in observed.values())
+    }
