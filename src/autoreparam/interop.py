@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from autoreparam.errors import AutoreparamError, ModelError
+from autoreparam.errors import AutoreparamError, ModelError, ParameterizationError
 from autoreparam.learn.score import fit_draws
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
@@ -31,6 +31,10 @@ def model_values(
 
     >>> values = ar.interop.model_values(model, args, kwargs, state.position, lam)
     """
+    if not isinstance(parameterization, Parameterization):
+        raise ParameterizationError(
+            f"expected a Parameterization; found {type(parameterization).__name__}"
+        )
     target = Target(inspect(model, args, kwargs, sites=parameterization.sites))
     lam = parameterization.check(target.program)
     lead = _leading(target, working)

@@ -34,7 +34,7 @@ from autoreparam.run.finish import build_tree, warned
 from autoreparam.run.precision import begin_precisely, in_precision
 from autoreparam.run.rescue import rescuing
 from autoreparam.run.session import Session
-from autoreparam.run.settings import METHODS, Adaptation, Settings, as_seed
+from autoreparam.run.settings import METHODS, Adaptation, Settings, as_seed, check_flag
 from autoreparam.run.shown import Shown
 
 if TYPE_CHECKING:
@@ -90,10 +90,11 @@ def sample(
     seed = as_seed(seed)
     settings = Settings(name, kernel, draws, warmup, chains, seed, num_steps, target_accept,
                         max_tree_depth, thin, save_warmup, save_working, precision,
-                        adaptation or Adaptation()).checked()  # fmt: skip
+                        Adaptation() if adaptation is None else adaptation).checked()  # fmt: skip
     sites: Any = "auto" if isinstance(parameterization, str) else parameterization.sites
     shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive).checked()
     folder = None if checkpoint is None else as_path(checkpoint, "checkpoint")
+    check_flag("progress", progress)
 
     def begin(bar: Progress) -> Session:
         engine = build_engine(inspect(model, args, kwargs, sites=sites), settings)
@@ -139,6 +140,7 @@ def resume(
     more draws. The model and its data must be those of the checkpoint.
     """
     shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive).checked()
+    check_flag("progress", progress)
     store = Store.open(as_path(checkpoint, "checkpoint"), alone=True)
     with rescuing() as kept, ExitStack() as stack:
         stack.callback(store.close)

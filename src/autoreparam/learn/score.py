@@ -168,7 +168,7 @@ def _largest(target: Target, inflations: np.ndarray, sites: Iterable[str]) -> di
     latents = target.program.latents
     parts = np.split(inflations, np.cumsum([site.size for site in latents])[:-1])
     found = {site.name: part for site, part in zip(latents, parts)}
-    most = np.log(np.finfo(inflations.dtype).max)
+    most = np.log(np.finfo(inflations.dtype).max) - 1
     return {name: float(np.exp(min(2 * np.max(found[name]), most))) for name in sites}
 
 

@@ -170,6 +170,7 @@ def _stretched(diagonal: Metric, x: np.ndarray, s: np.ndarray, settings: Sampler
     ridge = settings.metric_ridge
     covariances = [(rows.T @ rows + ridge * eye) / (n + ridge) for rows in (x @ span, s @ span)]
     stretch, vectors = np.linalg.eigh(_mean_with_inverse(*covariances))
+    stretch = np.maximum(stretch, TINY)  # rounding may leave it below
     order = np.argsort(-np.abs(np.log(stretch)))[:rank]
     order = order[np.abs(np.log(stretch[order])) > np.log(settings.worth)]
     metric = Metric(
@@ -183,6 +184,7 @@ def _stretched(diagonal: Metric, x: np.ndarray, s: np.ndarray, settings: Sampler
 def _mean_with_inverse(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The geometric mean of `a` and `b⁻¹`: the `m` with `m b m = a`."""
     values, vectors = np.linalg.eigh(b)
+    values = np.maximum(values, values.max() * np.finfo(values.dtype).eps)  # not below by rounding
     root, back = ((vectors * values**power) @ vectors.T for power in (0.5, -0.5))
     values, vectors = np.linalg.eigh(root @ a @ root)
     return back @ ((vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T) @ back

@@ -13,7 +13,7 @@ from jax import Array
 
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 
-REASONABLE = (1e-30, 1e30)  # step sizes; beyond them only arithmetic that overflows
+REASONABLE = (1e-15, 1e15)  # step sizes; beyond them only arithmetic that overflows
 POWERS = (2, 4)  # of the step size, with which errors grow
 
 

@@ -29,9 +29,11 @@ def failed(model: Callable, error: Exception, given: Mapping[str, Any]) -> Model
 
 
 def raised_by(model: Callable, error: BaseException) -> bool:
-    """Whether the model's own file raised the error, rather than a library that it called."""
+    """Whether the model itself raised the error, in words of its author's."""
     frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and Path(frames[-1].filename).absolute() == _file(model).absolute()
+    if not frames or Path(frames[-1].filename).absolute() != _file(model).absolute():
+        return False
+    return (frames[-1].line or "").startswith(("raise", "assert"))
 
 
 def _file(model: Callable) -> Path:

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from autoreparam.disk import as_path
 from autoreparam.errors import ParameterizationError, known
 from autoreparam.program import parameterization_file
 from autoreparam.program.centering import Centering
@@ -41,6 +42,11 @@ class Parameterization:
         tail: Mapping[str, Any] | None = None,
     ):
         """Checks and freezes λ per site; `scale` is `loc` unless untied, `reference` 1."""
+        for given in (loc, scale, reference, tail):
+            if given is not None and not isinstance(given, Mapping):
+                raise ParameterizationError(
+                    f"expected a dict of λ by site; found {type(given).__name__}"
+                )
         scale, reference, tail = scale or {}, reference or {}, tail or {}
         for name in [*scale, *reference, *tail]:
             if name not in loc:
@@ -81,6 +87,11 @@ class Parameterization:
         `s0` is the reference scale: by default the site's own scale where that is constant and its
         prior median elsewhere, so that λ does not depend on units. The paper has `s0=1`.
         """
+
+        if not isinstance(program, Program):
+            raise ParameterizationError(
+                f"expected a Program, as ar.inspect gives it; found {type(program).__name__}"
+            )
 
         def one(site: Site) -> Centering:
             shape, dtype = site.unconstrained_shape, program.dtype
@@ -257,12 +268,12 @@ class Parameterization:
 
     def save(self, path: str | Path) -> None:
         """Writes JSON, with large arrays in an npz file of the same name beside it."""
-        parameterization_file.write(self._sites, Path(path))
+        parameterization_file.write(self._sites, as_path(path, "save"))
 
     @classmethod
     def load(cls, path: str | Path, program: Program | None = None) -> Parameterization:
         """The parameterization in a file written by `save`; checked where a program is given."""
-        found = cls.by_site(parameterization_file.read(Path(path)))
+        found = cls.by_site(parameterization_file.read(as_path(path, "load")))
         return found if program is None else found.check(program)
 
     # -- pytree -------------------------------------------------------------------------------

@@ -38,6 +38,8 @@ class Record(Messenger):
 
     def process_message(self, msg) -> None:
         """Rejects what cannot be sampled and gives the rest a value."""
+        if not isinstance(msg.get("name", ""), str):
+            raise ModelError(f"site {msg['name']!r}: expected a name, which is text")
         if msg["type"] == "plate":
             _refuse_subsample(msg)
             self.plates.add(msg["name"])

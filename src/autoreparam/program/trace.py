@@ -238,6 +238,8 @@ def _choose(found: dict[str, Site], asked: str | Iterable[str]) -> tuple[Site, .
         if asked not in ("auto", "all"):
             raise ModelError(f"sites: expected 'auto', 'all' or a list of names; found {asked!r}")
         wanted = None
+    elif not isinstance(asked, Iterable):
+        raise ModelError(f"sites: expected 'auto', 'all' or a list of names; found {asked!r}")
     else:
         wanted = set(asked)
         for name in wanted:

@@ -10,6 +10,7 @@ import numpy as np
 
 from autoreparam.errors import AutoreparamError, known
 from autoreparam.keywords import helpful
+from autoreparam.results.labels import as_names
 from autoreparam.results.lam import check_tree, lam_columns, sites
 from autoreparam.results.scalars import COLUMNS, Measured, measure, slowest
 from autoreparam.results.summary import Summary
@@ -64,6 +65,8 @@ def efficiency(tree: xarray.DataTree, most: int | None = None) -> Efficiency:
     ArviZ takes milliseconds per scalar. With `most`, only that many are measured: those that look
     worst in a quick scan of all.
     """
+    if most is not None and not (isinstance(most, int) and most > 0):
+        raise AutoreparamError(f"most: expected a number of scalars, or None; found {most!r}")
     posterior = _group(tree, "posterior")
     latents = texts(tree.attrs.get("latents", list(posterior.data_vars)))
     variables = [posterior[name] for name in latents if name in posterior]
@@ -100,7 +103,7 @@ def summary(tree: xarray.DataTree, var_names: Iterable[str] | None = None) -> Su
     posterior = _group(tree, "posterior")
     names = [str(name) for name in posterior.data_vars]
     if var_names is not None:
-        asked = [var_names] if isinstance(var_names, str) else list(var_names)
+        asked = as_names(var_names)
         for name in asked:
             if name not in names:
                 raise AutoreparamError(f"var_names: no variable '{name}'; there are {known(names)}")
@@ -178,13 +181,14 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
         if ess < wanted:
             said.append(
                 f"The effective sample size is {below(ess, wanted)} for {scarce} (it should be at "
-                f"least {wanted}, {ESS_PER_CHAIN} per chain): means and intervals are rough. Use more "
-                "draws."
+                f"least {wanted}, {ESS_PER_CHAIN} per chain): means and intervals are rough. "
+                "Use more draws."
             )
     if found.e_bfmi < E_BFMI_LIMIT:
         said.append(
             f"E-BFMI is {below(found.e_bfmi, E_BFMI_LIMIT)} (it should be above {E_BFMI_LIMIT}): "
-            "the sampler moves slowly between energies, as it does where tails are heavy or a scale has a neck. "
+            "the sampler moves slowly between energies, as it does where tails are heavy or a "
+            "scale has a neck. "
             + (other_form or "Use a longer warmup, or priors with lighter tails")
             + "."
         )

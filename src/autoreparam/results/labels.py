@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -102,12 +102,14 @@ def _plates(program: Program, shapes) -> dict[str, list[str | None]]:
 
 
 def _axes(name, shape, plates, asked, taken) -> list[str]:
-    if isinstance(asked, str) or len(asked) > len(shape):
+    if isinstance(asked, str) or not isinstance(asked, Sequence) or len(asked) > len(shape):
         raise AutoreparamError(
             f"dims: '{name}' has {len(shape)} axes of its own (shape {shape}); found {asked!r}"
         )
     asked = [*asked, *[None] * (len(shape) - len(asked))]
     for dim in asked:
+        if not isinstance(dim, str | None):
+            raise AutoreparamError(f"dims: '{name}' expects names of dimensions; found {dim!r}")
         if dim is not None and (dim in taken or "/" in dim):
             raise AutoreparamError(
                 f"dims: '{name}' cannot have a dimension '{dim}': that is the name of a variable, "
@@ -154,6 +156,15 @@ def _coords(given: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, np.
         # The zarr format has no fixed-length strings; objects are stored as text.
         coords[dim] = labels.astype(object) if labels.dtype.kind == "U" else labels
     return coords
+
+
+def as_names(given: Any) -> list[str]:
+    """The names that `var_names` lists, one or several."""
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, Iterable):
+        raise AutoreparamError(f"var_names: expected a list of names; found {type(given).__name__}")
+    return list(given)
 
 
 def by_site(given: Mapping[str, Any], names: Mapping[str, str], keyword: str) -> dict[str, Any]:

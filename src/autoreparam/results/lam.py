@@ -113,6 +113,11 @@ def parameterization(tree: xarray.DataTree, slot: int = -1) -> Parameterization:
     check_tree(tree)
     if "parameterization" not in tree:
         raise AutoreparamError(f"the tree has no group 'parameterization'; it has {known(tree)}")
+    count = slot_count(tree)
+    if not isinstance(slot, int) or not -count <= slot < count:
+        raise AutoreparamError(
+            f"slot: expected a number from {-count} to {count - 1}; found {slot!r}"
+        )
     found = _of_slot(tree, slot)
     return Parameterization.by_site({site: _centering(parts) for site, parts in found.items()})
 

@@ -88,6 +88,10 @@ def efficiency(
     named: Any = runs
     if hasattr(runs, "attrs"):
         named = {str(runs.attrs.get("parameterization", "run")): runs}
+    if not isinstance(named, Mapping):
+        raise AutoreparamError(
+            f"runs: expected a run, or a dict of runs by name; found {type(runs).__name__}"
+        )
     found = {name: measured_efficiency(tree, most=300) for name, tree in named.items()}
     place = np.arange(len(found))
     ax = ax or _axes(figsize=(7, 1 + 0.6 * len(found)))

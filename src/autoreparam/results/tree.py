@@ -12,7 +12,16 @@ import numpy as np
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.program import Program
 from autoreparam.results.geometry import worst_pairs
-from autoreparam.results.labels import Labels, by_site, dataset, described, origin, unique, versions
+from autoreparam.results.labels import (
+    Labels,
+    as_names,
+    by_site,
+    dataset,
+    described,
+    origin,
+    unique,
+    versions,
+)
 from autoreparam.results.lam import Written, lam_dataset, lam_variables
 
 if TYPE_CHECKING:
@@ -179,7 +188,7 @@ def _plain(value: Any) -> Any:
 def _selected(values, var_names: Iterable[str] | None, labels: Labels) -> set[str]:
     if var_names is None:
         return set(values)
-    asked = [var_names] if isinstance(var_names, str) else list(var_names)
+    asked = as_names(var_names)
     drawn = {name: labels.names[name] for name in values}
     return set(by_site(dict.fromkeys(asked), drawn, "var_names"))
 

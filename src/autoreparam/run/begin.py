@@ -154,7 +154,9 @@ def check_init(program: Program, settings: Settings, init: Any) -> None:
     if not isinstance(init, Mapping):
         raise ModelError(f"init: expected a dict of values by site; found {type(init).__name__}")
     for name, value in init.items():
-        _one_value(program, name, value, 0, settings.chains)
+        for chain in range(settings.chains):
+            if not np.isfinite(_one_value(program, name, value, chain, settings.chains)).all():
+                raise ModelError(f"init: site '{name}' of chain {chain} is not finite")
 
 
 def initial_positions(
@@ -178,8 +180,8 @@ def initial_positions(
         for name in init:
             if not np.isfinite(working[name]).all():
                 raise ModelError(
-                    f"init: site '{name}' of chain {chain} is not finite, or outside the support "
-                    f"of its distribution ({program[name].distribution}), or on its edge"
+                    f"init: site '{name}' of chain {chain} is outside the support of its "
+                    f"distribution ({program[name].distribution}), or on its edge"
                 )
     return np.stack(rows)
 
@@ -189,7 +191,12 @@ def _one_value(program: Program, name: str, value: Any, chain: int, chains: int)
     names = {site.name for site in program.latents}
     if name not in names:
         raise ModelError(f"init: '{name}' is not a latent site; those are {known(names)}")
-    value, shape = np.asarray(value), program[name].shape
+    try:
+        value, shape = np.asarray(value), program[name].shape
+    except ValueError:
+        raise ModelError(
+            f"init: site '{name}' expects numbers; found rows of different lengths"
+        ) from None
     if value.dtype.kind not in "fiub":
         raise ModelError(f"init: site '{name}' expects numbers; found {value.dtype}")
     if value.shape not in (shape, (chains, *shape)):

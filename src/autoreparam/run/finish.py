@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import xarray
 
 
+EDGE_SHARE = 0.001  # of the draws, from which a cut-off is worth a word
 PRECISION = {4: "single", 8: "double"}  # by bytes per number
 
 
@@ -38,7 +39,7 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
     """
     settings, state = session.settings, session.state
     sampling = _draws(session, "sampling", settings.thin)
-    notes = [*state.notes, *_about_learning(session)]
+    notes = [*state.notes, *_about_learning(session), *_about_edges(session, sampling.values)]
     warmup = likelihood = predicted = None
     transitions: dict[str, Any] = {}
     with spared("The diagnostics of the transitions", notes):
@@ -127,6 +128,26 @@ def _about_learning(session: Session) -> list[str]:
             "or more, or choose a parameterization."
         ]
     return []
+
+
+def _about_edges(session: Session, values: Mapping[str, np.ndarray]) -> list[str]:
+    """Says where draws pile up at an end of (0, 1) that numbers cannot come closer to."""
+    program, said = session.engine.target.program, []
+    limits = np.finfo(program.dtype)
+    for site in program.latents:
+        drawn = values.get(site.name, np.empty(0))
+        if site.support != "unit interval" or not drawn.size:
+            continue
+        share = np.mean((drawn >= 1 - limits.eps) | (drawn <= limits.tiny))
+        if share > EDGE_SHARE:
+            precision = PRECISION[limits.bits // 8]
+            closer = "" if precision == "double" else " precision='double' comes closer."
+            said.append(
+                f"{share:.1%} of the draws of '{site.name}' are as close to 0 or 1 as {precision} "
+                f"precision allows: the posterior goes on beyond, and is cut off there.{closer} A "
+                "prior with less mass at the ends avoids it."
+            )
+    return said
 
 
 def _to_tree(session: Session, shown: Shown, sampling: Draws, **parts: Any) -> xarray.DataTree:

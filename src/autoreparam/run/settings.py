@@ -23,6 +23,12 @@ PRECISIONS = ("auto", "single", "double")
 MOST = 2**31 - 1  # draws are numbered in 32 bits
 
 
+def check_flag(name: str, value: Any) -> None:
+    """Raises unless a keyword is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise AutoreparamError(f"{name}: expected True or False; found {value!r}")
+
+
 def as_seed(seed: Any) -> int:
     """The seed as an integer; a key of JAX's counts as the seed that it was made from."""
     if isinstance(seed, jax.Array | np.ndarray) and np.ndim(seed) <= 1:
@@ -128,11 +134,8 @@ class Settings:
                     "num_steps: NUTS chooses its own number of steps. Leave it out, or use "
                     "kernel='hmc'."
                 )
-        for flag in ("save_warmup", "save_working"):
-            if not isinstance(getattr(self, flag), bool | np.bool_):
-                raise AutoreparamError(
-                    f"{flag}: expected True or False; found {getattr(self, flag)!r}"
-                )
+        check_flag("save_warmup", self.save_warmup)
+        check_flag("save_working", self.save_working)
         for name, low in least.items():
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < low:

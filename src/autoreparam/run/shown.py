@@ -13,8 +13,10 @@ from autoreparam.errors import AutoreparamError, ModelError
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.program import Program
 from autoreparam.program.target import Target
+from autoreparam.results.labels import as_names
 from autoreparam.results.tree import check_labels
 from autoreparam.run.mapping import likelihoods, predictions
+from autoreparam.run.settings import check_flag
 
 
 class Shown(NamedTuple):
@@ -29,12 +31,10 @@ class Shown(NamedTuple):
     def checked(self) -> Shown:
         """The same, if everything is of the right type; an error that names the keyword if not."""
         names = self.var_names
-        if names is not None and not isinstance(names, str):
-            if not isinstance(names, Iterable):
-                raise AutoreparamError(
-                    f"var_names: expected a list of names; found {type(names).__name__}"
-                )
-            names = list(names)  # it is read twice
+        if names is not None:
+            names = as_names(names)  # a generator would be read twice
+        check_flag("log_likelihood", self.log_likelihood)
+        check_flag("posterior_predictive", self.posterior_predictive)
         for keyword in ("coords", "dims"):
             given = getattr(self, keyword)
             if given is not None and not isinstance(given, Mapping):

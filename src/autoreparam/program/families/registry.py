@@ -24,6 +24,7 @@ from numpyro.distributions.transforms import (
     Transform,
 )
 
+from autoreparam.errors import AutoreparamError
 from autoreparam.program.maps import ElementMap, SiteMap, SteadyMap
 from autoreparam.program.traits import Traits
 
@@ -116,6 +117,15 @@ _RULES: dict[type, Rule] = {}
 
 def register(*types: type[dist.Distribution]) -> Callable[[Rule], Rule]:
     """A decorator that registers a rule for the given distribution types and their subclasses."""
+
+    if not types or not all(
+        isinstance(t, type) and issubclass(t, dist.Distribution) for t in types
+    ):
+        found = ", ".join(map(repr, types)) or "none"
+        raise AutoreparamError(
+            f"register: expected distribution classes; found {found}. Write "
+            "@ar.register(dist.Normal)."
+        )
 
     def add(rule: Rule) -> Rule:
         for type_ in types:

@@ -16,7 +16,14 @@ from autoreparam.results.diagnostics import (
     efficiency_of,
     warnings_for,
 )
-from autoreparam.results.lam import SiteLam, lam_by_site, lam_parts, sites, slot_count
+from autoreparam.results.lam import (
+    SiteLam,
+    check_tree,
+    lam_by_site,
+    lam_parts,
+    sites,
+    slot_count,
+)
 from autoreparam.results.scalars import Measured, measure, slowest
 from autoreparam.results.tree import texts
 
@@ -156,6 +163,7 @@ def _diverged(count: int) -> str:
 
 def worst_pair(tree: xarray.DataTree, site: str | None = None) -> Pair | None:
     """The most dependent pair in the model as written; of one site if named."""
+    check_tree(tree)
     if "geometry" not in tree:
         return None
     pairs = tree["geometry"].to_dataset()
