@@ -103,6 +103,17 @@ def clashing(y):
         numpyro.sample("z", dist.Normal(mu, 1.0))
 
 
+class Odd(dist.Normal):
+    """A family whose rule returns a number instead of an `ar.Standardization`."""
+
+
+class Open(dist.Normal):
+    """A family whose rule calls `ar.families.log_shift` with a number."""
+
+
+ar.register(Odd)(lambda d: 3)
+ar.register(Open)(lambda d: ar.families.log_shift(d.loc, 3))
+
 sample = partial(ar.sample, groups, (Y,))
 learn = partial(ar.learn, groups, (Y,))
 
@@ -329,6 +340,9 @@ CALLS = [
     (partial(ar.compilation_cache, __file__), "is a file; expected a folder"),
     (partial(ar.register, 3), "expected distribution classes; found 3"),
     (partial(ar.register), "expected distribution classes"),
+    (partial(ar.inspect, latent("x", Odd(0.0, 1.0))), "the rule for Odd returned int"),
+    (partial(ar.inspect, latent("x", Open(0.0, 1.0))), "the rule for Open failed: AttributeError"),
+    (partial(ar.Adaptation, 3), "Adaptation: expected sampler as SamplerSettings; found int"),
     (partial(ar.zoo.load, "nine_schools"), "The zoo has no model named 'nine_schools'"),
     (partial(ar.zoo.load, 3), "The zoo has no model named 3"),
     (partial(ar.zoo.load, "funnel", size=3), "has no option 'size'"),
@@ -336,6 +350,7 @@ CALLS = [
     (partial(ar.paper.make_ncp, 3), "expected a NumPyro model"),
     (partial(ar.paper.make_vip, 3), "expected a NumPyro model"),
     (partial(ar.paper.make_log_joint, 3), "expected a NumPyro model"),
+    # of an ar.Program
     (lambda: ar.inspect(groups, (Y,))["nu"], "site 'nu'; sites of this model: 'mu', 'theta'"),
     (lambda: ar.Parameterization({"a": 0.5})["b"], "sites of this parameterization: 'a'"),
 ]

@@ -2,15 +2,20 @@
 
 import contextlib
 import json
+from pathlib import Path
 
+import bad_inputs
+import numpy as np
 import pytest
-from bad_inputs import CALLS, COMMANDS, KEYWORDS, MODELS, RUNS, sample
+import typer
+from bad_inputs import CALLS, COMMANDS, KEYWORDS, MODELS, RUNS, Y, groups, sample
 from typer.testing import CliRunner
 
 import autoreparam as ar
 from autoreparam.cli import app
 from autoreparam.errors import AutoreparamError
 from autoreparam.learn import elbo
+from autoreparam.results.tree import Draws, to_tree
 from autoreparam.run import begin
 
 MODEL = """
@@ -64,9 +69,11 @@ def nothing_begins(monkeypatch):
 
 @pytest.fixture(scope="module")
 def tree():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.undo()
-        return sample(draws=10, warmup=10, chains=2, kernel="hmc", num_steps=2, progress=False)
+    program, rng = ar.inspect(groups, (Y,)), np.random.default_rng(0)
+    values = {site.name: rng.normal(size=(2, 10, *site.shape)) for site in program.latents}
+    lam = ar.Parameterization.constant(program, 0.5)
+    return to_tree(program, Draws(values, {}), parameterizations=[lam], ledger={}, attrs={},
+                   observed={"y": Y}, constant={})  # fmt: skip
 
 
 def assert_refused(call, words):
@@ -111,3 +118,7 @@ def test_commands_are_refused(command, words, folder):
 
 def test_the_table_has_every_public_name_and_every_command():
     assert len(KEYWORDS) + len(MODELS) + len(CALLS) + len(RUNS) + len(COMMANDS) >= 150
+    source = Path(bad_inputs.__file__).read_text()
+    assert not [name for name in ar.__all__ if f"ar.{name}" not in source]
+    main = typer.main.get_command(app)
+    assert set(main.commands) <= {command[0] for command, _ in COMMANDS}

@@ -1,11 +1,13 @@
 """Runs that break: killed, interrupted, out of disk, on another model's checkpoint."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import jax
@@ -16,9 +18,10 @@ import numpyro.distributions as dist
 import pytest
 
 import autoreparam as ar
-from autoreparam.errors import AutoreparamError, CheckpointError
+from autoreparam.errors import AutoreparamError, CheckpointError, SamplingError, SamplingWarning
 from autoreparam.mcmc.chains import Chains
 from autoreparam.results.storage import Store
+from autoreparam.run import finish
 
 RUN = """
 import sys, jax
@@ -138,6 +141,88 @@ def test_ctrl_c_during_warmup_returns_a_tree_without_draws(monkeypatch):
     tree = ar.sample(groups, (Y,), progress=False, **KEYWORDS)
     assert tree.attrs["interrupted"] == 1
     assert tree["posterior"].sizes["draw"] == 0
+
+
+# -- after the last draw ----------------------------------------------------------------------
+
+
+def fail(error):
+    def failing(*_, **__):
+        raise error
+
+    return failing
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError("no memory")])
+def test_draws_without_a_tree_are_in_a_folder_that_the_error_names(
+    tmp_path, monkeypatch, whole, error
+):
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(finish, "_to_tree", fail(error))
+        with pytest.raises((KeyboardInterrupt, SamplingError)) as caught:
+            ar.sample(groups, (Y,), progress=False, **KEYWORDS)
+    assert isinstance(caught.value, KeyboardInterrupt) == isinstance(error, KeyboardInterrupt)
+    folder = re.search(r"The draws are in (\S+): ar.resume", str(caught.value))[1]
+    assert_same(ar.resume(folder, groups, (Y,), progress=False), whole)
+
+
+def test_with_a_checkpoint_the_error_names_it(tmp_path, monkeypatch, whole):
+    with monkeypatch.context() as patch:
+        patch.setattr(finish, "_to_tree", fail(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt, match=f"The draws are in {tmp_path / 'run'}:"):
+            ar.sample(groups, (Y,), checkpoint=tmp_path / "run", progress=False, **KEYWORDS)
+    assert_same(ar.resume(tmp_path / "run", groups, (Y,), progress=False), whole)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ZeroDivisionError("0 / 0")])
+@pytest.mark.parametrize(
+    ("place", "name", "what"),
+    [
+        (finish, "add_geometry", "The geometry of the run"),
+        (finish, "warnings_for", "The diagnostics"),
+        (finish, "_of_all_transitions", "The diagnostics of the transitions"),
+        (finish, "likelihoods", "The log likelihood"),
+        (finish, "predictions", "The posterior predictive"),
+    ],
+)
+def test_what_fails_beside_the_draws_costs_only_itself(
+    monkeypatch, whole, place, name, what, error
+):
+    asked = {"log_likelihood": name == "likelihoods", "posterior_predictive": name == "predictions"}
+    monkeypatch.setattr(place, name, fail(error))
+    with pytest.warns(SamplingWarning, match=f"{what} could not be computed"):
+        tree = ar.sample(groups, (Y,), progress=False, **KEYWORDS, **asked)
+    assert_same(tree, whole)
+
+
+def test_where_warnings_are_errors_the_error_has_the_tree(whole):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(SamplingWarning) as caught:
+            ar.sample(groups, (Y,), progress=False, **KEYWORDS)
+    assert_same(caught.value.tree, whole)
+
+
+def test_a_failure_while_sampling_keeps_what_was_drawn(tmp_path, monkeypatch, whole):
+    run, calls = Chains.run, []
+
+    def failing(self, *args):
+        calls.append(1)
+        if len(calls) == 13:
+            raise RuntimeError("the device is gone")
+        return run(self, *args)
+
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Chains, "run", failing)
+        with pytest.raises(SamplingError, match="the device is gone") as caught:
+            ar.sample(groups, (Y,), progress=False, **KEYWORDS)
+    folder = re.search(r"The draws are in (\S+): ar.resume", str(caught.value))[1]
+    assert_same(ar.resume(folder, groups, (Y,), progress=False), whole)
+
+
+# -- another model ----------------------------------------------------------------------------
 
 
 def broken(y):

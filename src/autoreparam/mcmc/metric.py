@@ -22,7 +22,7 @@ from jax import Array
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.program.move import held_out
 
-LARGE = float(np.finfo(float).max) ** 0.2
+LARGE = 1e30  # whitened draws are about 1
 TINY = float(np.finfo(float).tiny)
 QUICK = 0.25  # share of the draws: one number needs fewer than a matrix
 

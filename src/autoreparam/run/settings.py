@@ -59,6 +59,14 @@ class Adaptation:
     sampler: SamplerSettings = field(default_factory=SamplerSettings)
     learner: ScoreSettings = field(default_factory=ScoreSettings)
 
+    def __post_init__(self):
+        for name, wanted in (("sampler", SamplerSettings), ("learner", ScoreSettings)):
+            if not isinstance(getattr(self, name), wanted):
+                raise AutoreparamError(
+                    f"Adaptation: expected {name} as {wanted.__name__}; found "
+                    f"{type(getattr(self, name)).__name__}"
+                )
+
     @classmethod
     def from_dict(cls, stored: Mapping[str, Mapping[str, Any]]) -> Adaptation:
         """The numbers, as read back from JSON."""

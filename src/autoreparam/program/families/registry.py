@@ -149,11 +149,29 @@ def standardize(fn: dist.Distribution, *, sequential: bool = False) -> Standardi
     base = unwrap(fn)[0]
     for type_ in type(base).__mro__:
         if type_ in _RULES:
-            rule = _RULES[type_](base)
+            rule = _applied(type_, base)
             if sequential and isinstance(rule, Standardization):
                 return Sequential(**vars(rule))
             return rule
     raise Unsupported(f"no rule for the {type(base).__name__} family")
+
+
+def _applied(type_: type, base: dist.Distribution) -> Standardized:
+    """What the rule of a type says about a distribution; an error that names it if it fails."""
+    try:
+        rule = _RULES[type_](base)
+    except (Unsupported, AutoreparamError):
+        raise
+    except Exception as error:
+        raise AutoreparamError(
+            f"the rule for {type_.__name__} failed: {type(error).__name__}: {error}"
+        ) from error
+    if not hasattr(rule, "map"):
+        raise AutoreparamError(
+            f"the rule for {type_.__name__} returned {type(rule).__name__}; expected an "
+            "ar.Standardization, or families.Correlated or families.Sequence"
+        )
+    return rule
 
 
 def unwrap(fn: dist.Distribution) -> tuple[dist.Distribution, Any]:
