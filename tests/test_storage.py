@@ -316,7 +316,7 @@ def test_a_limit_of_the_system_on_file_size_is_survived(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signal there")
-@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.faults)])
 def test_kill_9_at_any_moment_leaves_exactly_the_committed_chunks(tmp_path, kills):
     path, rng = tmp_path / "run.zarr", random.Random(0)
     code = """
