@@ -112,7 +112,7 @@ def test_a_run_killed_at_random_moments_ends_in_the_same_draws(tmp_path, zygote,
 
 @each_kind
 def test_a_run_killed_within_its_storage_ends_in_the_same_draws(tmp_path, zygote, whole, kind):
-    """At any call or return of the code that commits."""
+    """Whenever it is about to open, sync, rename or remove a file."""
     rng, expected, killed, runs = random.Random(kind), whole(kind), 0, 0
     while killed < KILLS:
         runs += 1
@@ -120,8 +120,8 @@ def test_a_run_killed_within_its_storage_ends_in_the_same_draws(tmp_path, zygote
         while not os.path.exists(out):
             job = {"kind": kind, "path": path, "out": out, "only_read": True}
             if killed < KILLS:
-                # Opening a store takes about thirty calls per chunk, a commit a hundred.
-                job["suicide"] = rng.randint(1, 400 + 30 * chunks(path))
+                # A store is opened in two files per chunk; a commit takes about twenty events.
+                job["suicide"] = 3 * chunks(path) + rng.randint(1, 90)
             status = zygote.wait(zygote.begin(**job))
             assert status in (0, -signal.SIGKILL), status
             killed += status == -signal.SIGKILL
@@ -184,7 +184,7 @@ def test_a_killed_process_leaves_no_lock(tmp_path, zygote, whole):
 
 def test_processes_that_resume_at_once_end_in_the_same_draws_or_a_sentence(tmp_path, zygote, whole):
     expected, path = whole("hmc"), str(tmp_path / "run")
-    child = zygote.begin(kind="hmc", path=path, out=str(tmp_path / "0.npz"), suicide=1500)
+    child = zygote.begin(kind="hmc", path=path, out=str(tmp_path / "0.npz"), suicide=150)
     assert zygote.wait(child) == -signal.SIGKILL
     outs = [str(tmp_path / f"{i}.npz") for i in (1, 2, 3)]
     children = [zygote.begin(kind="hmc", path=path, out=out, only_read=True) for out in outs]
@@ -203,7 +203,7 @@ def test_another_model_in_another_process_is_refused_and_the_same_one_is_not(
     tmp_path, zygote, whole
 ):
     expected, path, out = whole("hmc"), str(tmp_path / "run"), str(tmp_path / "out.npz")
-    child = zygote.begin(kind="hmc", path=path, out=out, suicide=1500)
+    child = zygote.begin(kind="hmc", path=path, out=out, suicide=150)
     assert zygote.wait(child) == -signal.SIGKILL
     child = zygote.begin(kind="hmc", path=path, out=out, scale=2.0001)
     assert zygote.wait(child) == 1

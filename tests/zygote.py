@@ -24,9 +24,6 @@ COMMON = {"draws": 200, "warmup": 150, "chains": 2, "seed": 5, "precision": "sin
           "progress": False}  # fmt: skip
 
 
-STORAGE = ("storage.py", "arrays.py", "disk.py", "lock.py")
-
-
 class Zygote:
     """The process that forks; a child does a `job`, a dict, and leaves its result in a file."""
 
@@ -143,7 +140,7 @@ def run(job, out):
 
     args, path = (np.array([0.3, -1.0, 2.2, 0.7]),), job.get("path")
     if "suicide" in job:
-        die_in_storage(job["suicide"])
+        die_in_storage(path, job["suicide"])
     if "announce" in job:
         announce_the_end(Path(job["announce"]))
     asked = {**COMMON, **KINDS[job["kind"]]}
@@ -172,23 +169,32 @@ def announce_the_end(path):
     sampling.build_tree = announced
 
 
-def die_in_storage(calls):
-    """Kills this process at the n-th call or return in the files that store runs."""
-    import threading
+def die_in_storage(folder, events):
+    """Kills this process when it is about to touch the folder for the n-th time.
 
-    left = calls
+    The interpreter tells of every file that is opened, renamed or removed; what it does not tell of
+    is when files are made durable.
+    """
+    left, sync = events, os.fsync
 
-    def watch(frame, event, _):
+    def count():
         nonlocal left
-        file = os.path.basename(frame.f_code.co_filename)
-        if event in ("call", "return") and file in STORAGE:
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-                time.sleep(60)
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)
 
-    threading.setprofile(watch)
-    sys.setprofile(watch)
+    def watch(event, arguments):
+        if event in ("open", "os.rename", "os.remove", "os.mkdir") and folder in str(arguments[0]):
+            count()
+
+    def counted(file):
+        count()
+        sync(file)
+        count()
+
+    os.fsync = counted
+    sys.addaudithook(watch)
 
 
 if __name__ == "__main__":
