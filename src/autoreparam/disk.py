@@ -64,6 +64,21 @@ def check_folder(path: Any, what: str) -> Path:
     return path
 
 
+def reserve(path: Path, size: int) -> None:
+    """Raises now if there is no space for a file of this size; nothing is left behind.
+
+    Not every library survives a disk that fills up while it writes: HDF5 takes the process along.
+    """
+    try:
+        with open(path, "wb") as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            elif shutil.disk_usage(path.parent).free < size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        path.unlink(missing_ok=True)
+
+
 def as_path(path: Any, what: str) -> Path:
     """The path, if it is one; an error that names the argument otherwise."""
     if not isinstance(path, str | os.PathLike):

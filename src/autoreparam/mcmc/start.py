@@ -10,6 +10,7 @@ from jax import Array
 
 from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
+from autoreparam.mcmc.step_size import REASONABLE
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
@@ -115,7 +116,6 @@ def _step_sizes(
     One leapfrog step at a time, twice or half as long as the one before.
     """
     dtype, shape = state.position.dtype, state.position.shape
-    limits = np.finfo(dtype)
     sizes, direction = np.full(shape[0], FIRST_STEP), np.zeros(shape[0])
     searching, looks = np.ones(shape[0], bool), 0
     while searching.any():
@@ -131,7 +131,7 @@ def _step_sizes(
             gain = gain + np.sum(diagonal * (momentum**2 - end**2), axis=1) / 2
         accepted = np.log(target_accept) < np.where(there.usable, gain, -np.inf)
         turned = np.where(accepted, 1.0, -1.0)
-        extreme = np.where(accepted, 2 * sizes > limits.max, sizes / 2 < limits.tiny)
+        extreme = np.where(accepted, sizes > REASONABLE[1], sizes < REASONABLE[0])
         searching &= ~extreme & ((direction == 0) | (turned == direction))
         direction = np.where(searching, turned, direction)
         looks += 1

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoreparam.disk import check_place, replacing
+from autoreparam.disk import check_place, replacing, reserve
 from autoreparam.errors import AutoreparamError, DataError, DiskError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def write_tree(tree: xarray.DataTree, path: Path) -> None:
     """Writes a run, replacing one of the same name once all of it is on disk."""
     check_name(path, "the draws")
     with replacing(path) as beside:
+        reserve(beside, _size(tree))
         try:
             _write(tree, beside, path.suffix)
         except (OSError, AutoreparamError):
@@ -49,6 +50,12 @@ def _write(tree: xarray.DataTree, path: Path, ending: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zarr's, about how it stores text
         tree.to_zarr(path, consolidated=False)
+
+
+def _size(tree: xarray.DataTree) -> int:
+    """Bytes that the file may take, with room for what the format adds."""
+    datasets = [node.to_dataset() for node in tree.subtree]
+    return sum(int(1.05 * data.nbytes) + 8192 * (1 + len(data.variables)) for data in datasets)
 
 
 def write_anywhere(tree: xarray.DataTree) -> Path | None:

@@ -172,7 +172,7 @@ def _to_tree(session: Session, shown: Shown, sampling: Draws, **parts: Any) -> x
 def _draws(session: Session, phase: str, thin: int) -> Draws:
     state, chunks = session.state, session.of(phase)
     used = len(state.slots)
-    trail = _joined(session, chunks, thin)
+    trail = _joined(session, chunks, thin, _without_scores)
     names = ["acceptance_rate", "diverging", "energy", "n_steps"]
     names += ["tree_depth"] if state.kernel == "nuts" else []
     stats = {name: getattr(trail.info, name)[..., :used] for name in names}
@@ -188,7 +188,7 @@ def _draws(session: Session, phase: str, thin: int) -> Draws:
 def _of_all_transitions(session: Session) -> dict[str, Any]:
     """Divergences and E-BFMI of every transition of the sampling phase, kept or thinned out."""
     used = len(session.state.slots)
-    info = _joined(session, session.of("sampling"), 1).info
+    info = _joined(session, session.of("sampling"), 1, lambda trail: trail.info)
     return {
         "divergences": int(info.diverging[..., :used].sum()),
         "e_bfmi": e_bfmi(info.energy[..., :used]),
@@ -209,16 +209,22 @@ def _mapped_back(session: Session, chunks: list[Chunk], trail: Trail) -> Any:
 
 def _each(session: Session, call: Callable, *key: Any) -> dict[str, np.ndarray]:
     """The result of `call` for every draw that is kept."""
-    trail = _joined(session, session.of("sampling"), session.settings.thin)
-    return by_rows(call, session.engine.target, trail.position, session.state.lams[-1], *key)
+    chunks, thin = session.of("sampling"), session.settings.thin
+    position = _joined(session, chunks, thin, lambda trail: trail.position)
+    return by_rows(call, session.engine.target, position, session.state.lams[-1], *key)
 
 
-def _joined(session: Session, chunks: list[Chunk], thin: int) -> Trail:
-    """All chunks of a phase joined, keeping every `thin`-th draw."""
+def _without_scores(trail: Trail) -> Trail:
+    """All that a tree is made of; the scores would take as much memory as the draws."""
+    return trail._replace(score=None)
+
+
+def _joined(session: Session, chunks: list[Chunk], thin: int, part: Callable[[Trail], Any]) -> Any:
+    """A part of all chunks of a phase, joined, keeping every `thin`-th draw."""
     state = session.state
     blank = session.engine.chains(state.kernel).blank(len(state.lams))
-    trails = [chunk.trail for chunk in chunks]
-    whole = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), blank, *trails)
+    parts = [part(trail) for trail in (blank, *(chunk.trail for chunk in chunks))]
+    whole = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
     return jax.tree.map(lambda leaf: leaf[:, thin - 1 :: thin], whole)
 
 

@@ -84,7 +84,10 @@ class Session:
         began, before = time.perf_counter(), self.state
         step = before.plan[0]
         state, trail = self.engine.chunk(before)
-        chunk = Chunk(step, before.lams[-1], trail)
+        kept = trail
+        if step.phase == "sampling":  # nothing is learned from its scores
+            kept = trail._replace(score=np.empty((*trail.logdensity.shape, 0), np.float32))
+        chunk = Chunk(step, before.lams[-1], kept)
         if step.window_ends:
             window = [*self.window(), trail]
             state = retune(self.engine, state, window, step.last_window)
