@@ -145,7 +145,7 @@ def run(job, out):
         announce_the_end(Path(job["announce"]))
     asked = {**COMMON, **KINDS[job["kind"]]}
     if path and (Path(path) / "manifest.json").exists() and Store.open(path).chunks:
-        tree = ar.resume(path, model, args, job.get("draws"), progress=False)
+        tree = ar.resume(path, model, args, draws=job.get("draws"), progress=False)
     else:
         tree = ar.sample(model, args, checkpoint=path, **asked)
     arrays = {"gradients": [tree.attrs[f"gradients_{p}"] for p in ("warmup", "sampling")]}

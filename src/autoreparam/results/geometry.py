@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import xarray
 
 POINTS = 1000  # kept of each pair
+SHOWN = 1e38  # single precision is enough for pictures, and has no larger numbers
 RANKED = 400  # draws that decide which pair is the worst
 SCALARS = 200  # of a site that are considered
 PAIRS = 8  # at most one per site
@@ -153,7 +154,8 @@ def _dataset(found: list[dict[str, Any]], diverging: np.ndarray) -> xarray.Datas
         if isinstance(first, str):
             data[name] = ("pair", np.asarray(column, dtype=object))
         elif np.ndim(first):
-            data[name] = (("pair", "point"), np.asarray(column, dtype=np.float32))
+            shown = np.clip(column, -SHOWN, SHOWN).astype(np.float32)
+            data[name] = (("pair", "point"), shown)
         else:
             data[name] = ("pair", np.asarray(column))
     data["diverging"] = ("point", diverging)
