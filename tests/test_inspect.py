@@ -366,7 +366,7 @@ def test_an_error_of_the_models_own_comes_through_unchanged():
 
     with pytest.raises(RuntimeError, match="the user's own words"):
         ar.inspect(model, (Y,))
-    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+    with pytest.raises(ModelError, match="missing 1 required positional argument"):
         ar.inspect(model)
 
 

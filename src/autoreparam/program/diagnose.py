@@ -64,7 +64,7 @@ def nonfinite(program: Program, values: Mapping[str, Any]) -> ModelError | None:
         place = f"{int(bad.sum())} of {bad.size} elements"
         place += f", first at index {where}" if where else ""
         for parameter, (given, wrong) in terms[site.name][2].items():
-            if np.any(wrong):
+            if np.any(wrong) and site.kind != "factor":
                 return ModelError(_misfit(site, parameter, np.asarray(given), np.asarray(wrong)))
         return ModelError(_explain(site.name, site.kind, place, _element(value, where)))
     return None
