@@ -64,6 +64,7 @@ class Zygote:
         """Ends the process."""
         self.process.stdin.close()
         self.process.wait(timeout=60)
+        self.process.stdout.close()
 
 
 def serve():
