@@ -42,6 +42,9 @@ class Site:
     shape_parameters: tuple[str, ...] | None = None  # see `Traits`
     standardizable: bool = False
     candidate: bool = False
+    implied: Any = None  # what the model makes of it by hand, where it is sampled as that
+    refusal: str = ""  # why it is not, where that is worth telling
+    statement: str = ""  # the same in its other form, as a person would write it
     note: str = ""
 
     @property

@@ -17,6 +17,8 @@ from autoreparam.errors import ModelError, known
 from autoreparam.program.arguments import Arguments, split
 from autoreparam.program.dependence import depends_on
 from autoreparam.program.families import Unsupported, standardize
+from autoreparam.program.implicit.look import Prior, as_implied, with_implied
+from autoreparam.program.loops import enter_steps, given_values, is_scan
 from autoreparam.program.program import Program, Structure
 from autoreparam.program.record import Record, compare
 from autoreparam.program.site import ONE_AT_A_TIME, Site
@@ -44,12 +46,14 @@ def inspect(
     kwargs: dict | None = None,
     *,
     sites: str | Iterable[str] = "auto",
+    implicit: bool = True,
 ) -> Program:
     """The model's sites, found by tracing it abstractly on its data.
 
     By default the candidates for reparameterization are the latent sites whose location or scale
     depends on other latents; `sites="all"` adds those where both are constant; a list of names
-    selects just these.
+    selects just these. A site that was non-centered by hand, `theta = mu + tau * eps`, is one of
+    them unless `implicit=False`: it is sampled as what the model makes of it.
 
     >>> import autoreparam as ar
     >>> problem = ar.zoo.load("eight_schools")
@@ -82,7 +86,7 @@ def inspect(
         found, dtype = _shapes(model, arguments, data)
         for table in tables:
             compare(table, found)
-        found, digest = _with_parents(model, arguments, data, found)
+        found, digest = _with_parents(model, arguments, data, found, implicit)
     except VALUE_NEEDED as error:
         for leaf in jax.tree.leaves((args, kwargs)):
             if hasattr(leaf, "__array__") and not isinstance(leaf, np.ndarray | jax.Array):
@@ -127,13 +131,15 @@ def _shapes(model, arguments: Arguments, data: tuple) -> tuple[dict[str, Site], 
 class _Depend(Record):
     """Runs the model at given values, keeping the locations, scales and parameters of its sites."""
 
-    def __init__(self, values: dict, latents: set[str]):
+    def __init__(self, values: dict, sites: Mapping[str, Site]):
         super().__init__()
-        self.values, self.latents = values, latents
+        self.values, self.latents = values, sites
         self.kept: dict[str, Any] = {}
-        self.results: list[Any] = []  # log densities and deterministics
+        self.deterministics: dict[str, Any] = {}
+        self.densities: list[Any] = []
         self.notes: dict[str, str] = {}
         self.traits: dict[str, Traits] = {}
+        self.priors: dict[str, Prior] = {}
 
     def draw(self, msg) -> Any:
         return self.values[msg["name"]] if msg["name"] in self.values else super().draw(msg)
@@ -141,14 +147,14 @@ class _Depend(Record):
     def process_message(self, msg) -> None:
         super().process_message(msg)
         if msg["type"] == "control_flow":
-            msg["kwargs"]["substitute_stack"].append(("substitute", self.values))
+            self._enter(msg)
         if msg["type"] == "deterministic":
-            self.results.append(msg["value"])
+            self.deterministics[msg["name"]] = msg["value"]
         if msg["type"] != "sample":
             return
         name, fn = msg["name"], msg["fn"]
         if msg["value"] is not None:
-            self.results.append(fn.log_prob(msg["value"]))
+            self.densities.append(fn.log_prob(msg["value"]))
         loc: Any = ()
         scale: Any = ()
         if name in self.latents:
@@ -156,37 +162,47 @@ class _Depend(Record):
                 rule = standardize(fn)
                 loc, scale = rule.loc, rule.spread
                 self.traits[name] = rule.traits
+                self.priors[name] = Prior.of(rule, jax.tree.structure(fn))
             except Unsupported as reason:
                 self.notes[name] = str(reason)
         self.kept[name] = {"loc": loc, "scale": scale, "all": jax.tree.leaves(fn)}
 
+    def _enter(self, msg) -> None:
+        """Gives the latents of a loop their values, step by step."""
+        here = [site for site in self.latents.values() if site.loop and site.loop[0] == self.loops]
+        series = {site.name: self.values[site.name] for site in here}
+        if is_scan(msg):
+            enter_steps(msg, series, given_values)
+        else:
+            msg["kwargs"]["substitute_stack"].append(("substitute", series))
 
-def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[str, Site], str]:
+
+def _with_parents(
+    model, arguments: Arguments, data: tuple, sites: dict[str, Site], implicit: bool
+) -> tuple[dict[str, Site], str]:
     """The sites with what they depend on, and a digest of what the model captures."""
-    latents = [site for site in sites.values() if site.kind == "latent"]
-    notes: dict[str, str] = {}
-    traits: dict[str, Traits] = {}
+    latents = {name: site for name, site in sites.items() if site.kind == "latent"}
+    depend: Any = None
 
     def run(data, values):
+        nonlocal depend
         args, kwargs = arguments.fill(data)
-        depend = _Depend(values, set(values))
+        depend = _Depend(values, latents)
         with ONE_AT_A_TIME, depend:
             seed(model, 0)(*args, **kwargs)
         compare(sites, depend.sites)
-        notes.update(depend.notes)
-        traits.update(depend.traits)
-        return depend.kept, depend.results
+        return (depend.kept, depend.deterministics), depend.densities
 
     dtype = jnp.result_type(float)
-    values = {site.name: jax.ShapeDtypeStruct(site.shape, dtype) for site in latents}
+    values = {name: jax.ShapeDtypeStruct(site.shape, dtype) for name, site in latents.items()}
     traced, shapes = jax.make_jaxpr(run, return_shape=True)(data, values)
     inputs = [frozenset[str]()] * len(data) + [frozenset({name}) for name in sorted(values)]
     found_names = depends_on(traced.jaxpr, inputs)
-    depends, _ = jax.tree.unflatten(jax.tree.structure(shapes), found_names)
+    (depends, _), _ = jax.tree.unflatten(jax.tree.structure(shapes), found_names)
 
     def names(found: Any) -> tuple[str, ...]:
         union = frozenset().union(*jax.tree.leaves(found, is_leaf=lambda x: x == frozenset()))
-        return tuple(site.name for site in latents if site.name in union)
+        return tuple(name for name in latents if name in union)
 
     result = dict(sites)
     for name, found in depends.items():
@@ -196,10 +212,14 @@ def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[
             loc_parents=names(found["loc"]),
             scale_parents=names(found["scale"]),
             parents=names(found["all"]),
-            standardizable=site.kind == "latent" and name not in notes and not _in_cond(site),
-            note=notes.get(name, site.note),
-            **traits.get(name, Traits())._asdict(),
+            standardizable=site.kind == "latent"
+            and name not in depend.notes
+            and not _in_cond(site),
+            note=depend.notes.get(name, site.note),
+            **depend.traits.get(name, Traits())._asdict(),
         )
+    if implicit:
+        result = with_implied(traced, shapes, data, arguments.names(model), result, depend.priors)
     return result, fingerprint(traced)
 
 
@@ -244,6 +264,9 @@ def _decide(site: Site, asked: Any, wanted: set[str] | None) -> Site:
     if not site.standardizable:
         note = "inside cond" if _in_cond(site) else site.note
         return replace(site, note=f"{note}; stays centered")
+    if site.implied is not None:
+        chosen = wanted is None or site.name in wanted
+        return as_implied(site) if chosen else replace(site, implied=None, note="not requested")
     coupled = site.coupling is not Coupling.NONE
     dependent = bool(site.loc_parents or site.scale_parents or coupled)
     dependent |= site.heavy and site.size > 1  # such as local scales
@@ -260,6 +283,8 @@ def _decide(site: Site, asked: Any, wanted: set[str] | None) -> Site:
         reason += "; heavy tails"
     if dependent != candidate:
         reason += "; requested" if candidate else "; not requested"
+    if site.refusal and not candidate:
+        reason += f"; not seen as non-centered by hand: {site.refusal}"
     if site.note:
         reason += f"; {site.note}"
     return replace(site, candidate=candidate, note=reason)
