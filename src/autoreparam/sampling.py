@@ -61,13 +61,15 @@ def sample(
     progress: bool = True,
     checkpoint: Any = None,
     precision: str = "auto",
+    implicit: bool = True,
     adaptation: Adaptation | None = None,
 ) -> xarray.DataTree:
     """Draws from the posterior of a NumPyro model, as a DataTree in the ArviZ schema.
 
     `parameterization` is "auto" (learned during warm-up from draws and scores), "vip" (learned
     beforehand, by the ELBO), "centered", "noncentered", "interleaved" or a Parameterization. All
-    give the same posterior, at different cost.
+    give the same posterior, at different cost. Sites that were non-centered by hand have a λ too,
+    unless `implicit=False`.
 
     >>> problem = ar.zoo.load("eight_schools")
     >>> tree = ar.sample(problem.model, problem.args, problem.kwargs)
@@ -84,12 +86,12 @@ def sample(
     name = parameterization if isinstance(parameterization, str) else "given"
     settings = Settings(name, kernel, draws, warmup, chains, seed, num_steps, target_accept,
                         max_tree_depth, thin, save_warmup, save_working, precision,
-                        adaptation or Adaptation()).checked()  # fmt: skip
+                        adaptation or Adaptation(), implicit).checked()  # fmt: skip
     sites: Any = "auto" if isinstance(parameterization, str) else parameterization.sites
     shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive)
 
     def begin(bar: Progress) -> Session:
-        program = inspect(model, args, kwargs, sites=sites)
+        program = inspect(model, args, kwargs, sites=sites, implicit=settings.implicit)
         store = None
         if checkpoint is not None:
             store = Store.create(checkpoint, identify(program), settings.to_dict())
@@ -138,8 +140,9 @@ def resume(
         settings = replace(settings, draws=draws).checked()
     shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive)
     with in_precision("double" if store.identity.get("dtype") == "float64" else "single"):
-        refuse_other(store.identity, inspect(model, args, kwargs))
-        program = inspect(model, args, kwargs, sites=candidates(store.identity))
+        look = partial(inspect, model, args, kwargs, implicit=settings.implicit)
+        refuse_other(store.identity, look())
+        program = look(sites=candidates(store.identity))
         engine = build_engine(program, settings)
         session = Session.reload(settings, engine, blank_state(engine, settings), store)
         _refuse_other_density(engine, session.state)
@@ -160,6 +163,7 @@ def learn(
     draws: xarray.DataTree | None = None,
     seed: int = 0,
     s0: float | None = None,
+    implicit: bool = True,
     **options: Any,
 ) -> Fit:
     """A parameterization fitted to the model and its data.
@@ -168,7 +172,7 @@ def learn(
     as `steps`, `samples` and `learning_rates`, go to the fit. `objective="score"` learns from the
     draws of an earlier run, `draws=tree`, at a cost of one gradient per draw.
     """
-    target = Target(inspect(model, args, kwargs))
+    target = Target(inspect(model, args, kwargs, implicit=implicit))
     if objective == "elbo":
         start = Parameterization.constant(target.program, 0.5, s0=s0)
         return fit_elbo(target, start, key=jax.random.key(seed), **options)

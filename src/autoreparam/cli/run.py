@@ -170,7 +170,7 @@ def learn(
     if out is not None and out.suffix != ".json":
         raise AutoreparamError(f"--out: expected a name ending in .json; found '{out}'")
     call = find(model, data, set_, ignore_extra, x64)
-    options = {} if steps is None or objective != "elbo" else {"steps": steps}
+    options: dict[str, Any] = {} if steps is None or objective != "elbo" else {"steps": steps}
     tree = None if draws is None else read_tree(draws)
     with in_words(call):
         fit = ar.learn(

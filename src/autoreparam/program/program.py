@@ -26,6 +26,7 @@ class Structure:
     sites: tuple[Site, ...]
     dtype: Any
     captured: str  # digest of the constants that the model closes over
+    looking: float = 0.0  # seconds spent on finding what was non-centered by hand
 
     @cached_property
     def _key(self) -> tuple:

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import jax
@@ -86,7 +87,7 @@ def inspect(
         found, dtype = _shapes(model, arguments, data)
         for table in tables:
             compare(table, found)
-        found, digest = _with_parents(model, arguments, data, found, implicit)
+        found, digest, looking = _with_parents(model, arguments, data, found, implicit)
     except VALUE_NEEDED as error:
         for leaf in jax.tree.leaves((args, kwargs)):
             if hasattr(leaf, "__array__") and not isinstance(leaf, np.ndarray | jax.Array):
@@ -99,7 +100,8 @@ def inspect(
             "set of sites. Use jnp.where or jax.lax.cond on the values instead of Python's `if`. "
             f"JAX says: {str(error).splitlines()[0]}"
         ) from error
-    return Program(Structure(model, arguments, _choose(found, sites), dtype, digest), data)
+    chosen = _choose(found, sites)
+    return Program(Structure(model, arguments, chosen, dtype, digest, looking), data)
 
 
 # -- first pass: names, kinds and shapes ------------------------------------------------------
@@ -179,8 +181,11 @@ class _Depend(Record):
 
 def _with_parents(
     model, arguments: Arguments, data: tuple, sites: dict[str, Site], implicit: bool
-) -> tuple[dict[str, Site], str]:
-    """The sites with what they depend on, and a digest of what the model captures."""
+) -> tuple[dict[str, Site], str, float]:
+    """The sites with what they depend on, a digest of what the model captures, seconds of looking.
+
+    What it captures are constants; looking is for what was non-centered by hand.
+    """
     latents = {name: site for name, site in sites.items() if site.kind == "latent"}
     depend: Any = None
 
@@ -218,9 +223,11 @@ def _with_parents(
             note=depend.notes.get(name, site.note),
             **depend.traits.get(name, Traits())._asdict(),
         )
+    looking = -perf_counter()
     if implicit:
         result = with_implied(traced, shapes, data, arguments.names(model), result, depend.priors)
-    return result, fingerprint(traced)
+    looking += perf_counter()
+    return result, fingerprint(traced), looking
 
 
 def fingerprint(traced: Any) -> str:

@@ -65,7 +65,12 @@ def to_tree(
     }
     shapes |= {keys[name]: np.shape(value) for name, value in constant.items()}
     names = unique(shapes, set())
-    lam = lam_variables(parameterizations, shapes, names)
+    through = {
+        site.name: names.get(site.implied.through, names[site.name])
+        for site in program.candidates
+        if site.implied is not None
+    }
+    lam = lam_variables(parameterizations, shapes, {**names, **through})
     taken = {*sampling.values, *observed, *lam, *RESERVED}
     labels = Labels.of(program, shapes, names, taken, coords or {}, dims or {})
     kept = _selected(sampling.values, var_names, labels)

@@ -56,6 +56,7 @@ class Settings:
     save_working: bool
     precision: str = "auto"
     adaptation: Adaptation = field(default_factory=Adaptation)
+    implicit: bool = True
 
     @property
     def policy(self) -> Policy:
@@ -78,7 +79,7 @@ class Settings:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Settings:
         """The settings, as read back from JSON, without what an older release did not store."""
-        words = dict(stored)
+        words = {"implicit": False, **stored}  # an older release did not look
         if "adaptation" in words:
             words["adaptation"] = Adaptation.from_dict(words["adaptation"])
         return cls(**words)
@@ -122,5 +123,7 @@ class Settings:
                 "adaptation: expected an Adaptation, the numbers that steer warm-up; found "
                 f"{type(self.adaptation).__name__}"
             )
+        if not isinstance(self.implicit, bool):
+            raise AutoreparamError(f"implicit: expected True or False; found {self.implicit!r}")
         integers: dict[str, Any] = {name: int(getattr(self, name)) for name in least}
         return replace(self, **integers)

@@ -125,9 +125,12 @@ class Graph:
         if op == "pad" and not any(map(any, params["padding_config"])):
             return inputs[:1]
 
+        if (same := _unchanged(op, inputs, params)) and same.shape == avals[0].shape:
+            return [same]
+
         def compute(*values: Any) -> Any:
             found = equation.primitive.get_bind_params(params)
-            functions, bound = found if isinstance(found, tuple) else ((), found)  # by JAX's version
+            functions, bound = found if isinstance(found, tuple) else ((), found)  # newer JAX
             return equation.primitive.bind(*functions, *values, **bound)
 
         key = _key(equation)
@@ -144,6 +147,31 @@ class Graph:
                 if isinstance(variable, Literal) and i >= params["num_carry"]:
                     parts[i] = self.constant(np.broadcast_to(variable.val, avals[i].shape))
         return parts
+
+
+def _unchanged(op: str, inputs: Sequence[Node], params: Mapping[str, Any]) -> Node | None:
+    """The input that an operation gives back as it is, if it does."""
+    if op in ("add", "sub") and uniform(inputs[1]) == 0:
+        return inputs[0]
+    if op == "add" and uniform(inputs[0]) == 0:
+        return inputs[1]
+    if op in ("mul", "div", "pow") and uniform(inputs[1]) == 1:
+        return inputs[0]
+    if op == "mul" and uniform(inputs[0]) == 1:
+        return inputs[1]
+    return inputs[0] if op == "integer_pow" and params["y"] == 1 else None
+
+
+def uniform(node: Node) -> float | None:
+    """The number that all elements of a node are known to be."""
+    while node.op in ("broadcast_in_dim", "reshape", "convert_element_type", "squeeze"):
+        node = node.inputs[0]
+    if node.op == "mul" and any(i.op == "constant" and uniform(i) == 0 for i in node.inputs):
+        return 0.0
+    if node.op != "constant" or not jnp.issubdtype(node.dtype, jnp.number) or not node.size:
+        return None
+    values = np.asarray(node.value)
+    return float(values.flat[0]) if (values == values.flat[0]).all() else None
 
 
 def _key(equation: Any) -> Any:

@@ -21,8 +21,15 @@ ELEMENTWISE = ("add", "sub", "mul", "div", "neg", "exp", "log", "log1p", "expm1"
                "pow", "integer_pow", "square", "abs", "logistic", "tanh", "max", "min", "exp2",
                "convert_element_type", "sign", "sin", "cos")  # fmt: skip
 # Of arrays whose shapes broadcast, which JAX's own operations do not accept.
-BINARY: dict[str, Callable[..., Any]] = {"add": jnp.add, "sub": jnp.subtract, "mul": jnp.multiply, "div": jnp.divide,
-          "pow": jnp.power, "max": jnp.maximum, "min": jnp.minimum}  # fmt: skip
+BINARY: dict[str, Callable[..., Any]] = {
+    "add": jnp.add,
+    "sub": jnp.subtract,
+    "mul": jnp.multiply,
+    "div": jnp.divide,
+    "pow": jnp.power,
+    "max": jnp.maximum,
+    "min": jnp.minimum,
+}
 Steps = tuple[tuple[str, tuple[int, ...]], ...]
 
 

@@ -66,6 +66,8 @@ class Writer:
         if op == "mul" and parts[0] == "1":
             return parts[1]
         right = parts[1] or ""
+        if op == "mul" and right == "-1":
+            return f"-{_closed(parts[0] or '')}"
         if op in ("sub", "div") and any(mark in right for mark in " "):
             right = f"({right})"
         written = f"{parts[0]}{sign}{right}"
@@ -87,11 +89,12 @@ def implied_words(form: Form, site: Site, own: tuple[float, float], writer: Writ
     """The distribution that a form implies, as it would be written."""
     loc, gain = writer.text(form.offset, "0.0"), writer.text(form.gain, "1.0")
     center, scale = own
+    if center and not np.isnan(center):
+        sign = "-" if gain.startswith("-") else "+"
+        loc = f"{loc} {sign} {center:g} * {_factor(gain.removeprefix('-'))}"
     gain = gain.removeprefix("-")
     if scale != 1.0 and not np.isnan(scale):
         gain = f"{scale:g}" if gain == "1.0" else f"{scale:g} * {_factor(gain)}"
-    if center and not np.isnan(center):
-        loc = f"{loc} + {center:g} * {_factor(writer.text(form.gain, '1.0'))}"
     if isinstance(form.coupling, Matrix):
         factor = writer.text(form.coupling.factor, "")
         factor = factor if gain == "1.0" else f"{_factor(gain)} * {_factor(factor)}"
