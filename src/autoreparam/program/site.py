@@ -43,7 +43,8 @@ class Site:
     standardizable: bool = False
     candidate: bool = False
     implied: Any = None  # what the model makes of it by hand, where it is sampled as that
-    refusal: str = ""  # why it is not, where that is worth telling
+    refusal: str = ""  # why it is not
+    alike: bool = False  # it meets other latents, so that is worth telling
     statement: str = ""  # the same in its other form, as a person would write it
     note: str = ""
 

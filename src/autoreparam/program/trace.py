@@ -290,7 +290,7 @@ def _decide(site: Site, asked: Any, wanted: set[str] | None) -> Site:
         reason += "; heavy tails"
     if dependent != candidate:
         reason += "; requested" if candidate else "; not requested"
-    if site.refusal and not candidate:
+    if site.alike and not candidate:
         reason += f"; not seen as non-centered by hand: {site.refusal}"
     if site.note:
         reason += f"; {site.note}"

@@ -80,8 +80,11 @@ def find(traced: Traced, noises: Iterable[Noise], parents: Mapping[str, Names]) 
         sizes = {other: traced.latents[other].size for other in order}
         chosen, through = _choose(usable, traced.deterministics, sizes)
         if chosen is None:
+            if not reason and forms[-1].names:
+                reason = "the latents it is added to are not fewer than its own elements"
+            reason = reason or "what becomes of it has a constant location and scale"
             meets = users.get(forms[-1].node.number, [])
-            alike = any(node.names - {name} for node in meets) and reason not in ("", DIFFERS)
+            alike = any(node.names - {name} for node in meets) and reason != DIFFERS
             found[name] = Found(None, "", reason, alike)
         else:
             needs[name] = needs[name] | chosen.names

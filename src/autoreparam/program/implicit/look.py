@@ -119,15 +119,18 @@ def _look(
     ]
     parents = {name: frozenset(sites[name].parents) for name in latents}
     found = find(model, noises, parents)
-    writer, result = Writer(arguments), dict(sites)
+    named = {node.number: name for name, node in deterministics.items()}
+    writer, result = Writer(arguments, named), dict(sites)
     for name in latents:
         site, one = sites[name], found.get(name)
         if one is not None and one.form is not None:
             result[name] = replace(
                 site, implied=_implied(one, site, made[name], priors[name], writer)
             )
-        elif one is not None and one.alike:
-            result[name] = replace(site, refusal=one.reason)
+        elif one is not None:
+            result[name] = replace(site, refusal=one.reason, alike=one.alike)
+        elif not site.parents:
+            result[name] = replace(site, refusal=_unable(site, priors.get(name)))
         elif site.parents and site.standardizable:
             result[name] = replace(site, statement=_other_form(site, made[name], writer))
     return result
@@ -138,6 +141,13 @@ def _is_noise(site: Site, made: Any) -> bool:
     if site.kind != "latent" or not site.standardizable or site.parents or site.note == "masked":
         return False
     return site.loop is None or all(node.op == "constant" for node in jax.tree.leaves(made))
+
+
+def _unable(site: Site, prior: Prior | None) -> str:
+    """Why a latent of constant location and scale cannot be noise."""
+    if prior is None or not prior.able:
+        return f"the {site.distribution} family can be neither shifted nor scaled"
+    return "it is masked" if site.note == "masked" else "it is in a loop, and not constant"
 
 
 def _implied(one: Found, site: Site, made: Any, prior: Prior, writer: Writer) -> Implied:

@@ -89,7 +89,8 @@ def enter_loop(walk: Walk, form: Form, node: Node) -> Loop:
     tainted = _tainted(outputs[:carries], {str(entry)}, first)
     for inner in reversed(own_forms):
         loop = _loop(node, inner, outputs, first, carries, tainted, entry)
-        if loop is not None and loop.names <= walk.free:
+        changed = inner.gain is not None or inner.offset is not None
+        if loop is not None and changed and loop.names <= walk.free:
             return loop
     raise Stop("the steps of a loop depend on more of its past than the value before")
 

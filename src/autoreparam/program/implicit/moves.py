@@ -148,6 +148,8 @@ def reshaped(graph: Graph, node: Node, shape: tuple[int, ...]) -> Node:
 
 def transposed(graph: Graph, node: Node, order: tuple[int, ...]) -> Node:
     """The node with its axes in another order."""
+    if order == tuple(range(len(order))):
+        return node
     if node.op == "transpose":
         inner = node.params["permutation"]
         if tuple(inner[i] for i in order) == tuple(range(len(order))):

@@ -24,9 +24,10 @@ POSITIVE_FAMILIES = {"HalfNormal": "{}", "HalfCauchy": "{}", "Exponential": "1 /
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes nodes as expressions; `data` has the names of the model's arguments by number."""
+    """Writes nodes as expressions; `data` has the names of the model's arguments, by place."""
 
     data: Mapping[int, str]
+    named: Mapping[int, str]  # deterministics, by the number of their node
 
     def text(self, node: Node | None, default: str) -> str:
         """The expression; where that is long, what it is computed from."""
@@ -43,6 +44,8 @@ class Writer:
             return None
         if op == "latent":
             return str(node.value)
+        if node.number in self.named and depth:
+            return self.named[node.number]
         if op == "data":
             return self.data.get(node.value)
         if op == "constant":
