@@ -37,11 +37,11 @@ def look(name: str) -> dict[str, Any] | None:
     model = twin(problem)
     if model is None:
         return None
-    began = time.perf_counter()
+    began = time.process_time()  # other programs may be running
     plain = ar.inspect(problem.model, problem.args, problem.kwargs)
-    between = time.perf_counter()
+    between = time.process_time()
     program = ar.inspect(model, problem.args, problem.kwargs)
-    ended = time.perf_counter()
+    ended = time.process_time()
     made = [site.name for site in program.candidates if site.implied is not None]
     row = {
         "model": name,
@@ -122,7 +122,8 @@ def table(looks: list[dict], draws: list[dict]) -> str:
     for row in looks:
         totals = [median(row["model"], how) for how in ("model", "twin", "as written")]
         lines.append(
-            [row["model"], len(row["recognized"]), len(row["missed"]), f"{row['inspect_twin']:.2f}",
+            [row["model"], str(len(row["recognized"])), str(len(row["missed"])),
+             f"{row['inspect_twin']:.2f}",
              f"{1000 * row['looking']:.0f}", f"{row.get('gap', np.nan):.0e}",
              f"{row.get('ratio', np.nan):.2f}", *(f"{total:.1f}" for total in totals)]
         )  # fmt: skip

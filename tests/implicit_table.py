@@ -524,9 +524,8 @@ def both(value: Any) -> tuple[Any, Any]:
 
 def in_a_cond():
     mu, tau = real(), positive()
-    inside = cond(
-        True, lambda _: numpyro.sample("eps", UNIT), lambda _: numpyro.sample("eps", UNIT), 0
-    )
+    draw = lambda _: numpyro.sample("eps", UNIT)  # noqa: E731
+    inside = cond(True, draw, draw, 0)
     observe(mu + tau * inside)
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from autoreparam.program.implicit.graph import computed_once
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.trace import Program
 from autoreparam.program.visit import AtValues, AtWorking
@@ -37,6 +38,12 @@ class Target:
 
     def logdensity(self, position: Array, lam: Parameterization) -> Array:
         """`log p(z, x) + log |dz / d working|` at a working position."""
+        if any(site.implied is not None for site in self.program.candidates):
+            # What a location or scale is computed from is computed again by the model.
+            return computed_once(Target._logdensity, self, position, lam)
+        return self._logdensity(position, lam)
+
+    def _logdensity(self, position: Array, lam: Parameterization) -> Array:
         visit = AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
         return sum(visit.terms, jnp.zeros((), position.dtype))

@@ -17,7 +17,7 @@ TRIANGULAR_SUPPORTS = ("lower cholesky", "corr cholesky", "scaled unit lower cho
 
 ALWAYS_POSITIVE = ("exp", "exp2", "logistic", "erfc", "cosh")
 # Positive elements become positive ones, and none of another sign come in.
-KEEPING = ("sqrt", "rsqrt", "cbrt", "log1p", "expm1", "sinh", "asinh", "tanh", "erf",
+KEEPING = ("cbrt", "log1p", "expm1", "sinh", "asinh", "tanh", "erf",
            "broadcast_in_dim", "reshape", "squeeze", "transpose", "rev", "concatenate", "stack",
            "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "cumsum", "cumprod", "cummax",
            "copy", "convert_element_type", "stop_gradient", "add", "dot_general",
@@ -61,6 +61,9 @@ class Facts:
             return POSITIVE if signs == [POSITIVE, NEGATIVE] else UNKNOWN
         if op == "pow":
             return POSITIVE if signs[0] == POSITIVE else UNKNOWN
+        if op in ("sqrt", "rsqrt"):
+            # Where it is a number, it can be zero only at an edge of what it is computed from.
+            return NONNEGATIVE if signs[0] == NONNEGATIVE else POSITIVE
         if op == "max":
             return next((s for s in (POSITIVE, NONNEGATIVE) if s in signs), UNKNOWN)
         if op == "abs" or (op == "square" and signs[0] == UNKNOWN):

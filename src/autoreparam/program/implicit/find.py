@@ -50,17 +50,22 @@ def find(traced: Traced, noises: Iterable[Noise], parents: Mapping[str, Names]) 
     `parents` are the latents that the distribution of each latent depends on. Among noises that
     could each be given the other as a location, the larger, the scaled, the later one gets it.
     """
-    users = _users(traced.parameters)
-    ends = frozenset(node.number for node in traced.parameters)
+    used = _users(traced.parameters)
+    shown = [*traced.parameters, *traced.deterministics.values()]
+    kinds = [(nodes, _users(nodes)) for nodes in (traced.parameters, shown)]
     order = {name: i for i, name in enumerate(traced.latents)}
     walks: dict[str, tuple[list[Form], str]] = {}
     rank: dict[str, tuple[int, bool, int]] = {}
     for noise in noises:
+        # What is only shown, by a deterministic, may be sampled in any form.
+        number = traced.latents[noise.name].number
+        shown_only = number not in used and all(number != n.number for n in traced.parameters)
+        nodes, users = kinds[shown_only]
         walk = Walk(
             traced.graph,
             traced.facts,
             users,
-            ends,
+            frozenset(node.number for node in nodes),
             noise.positive,
             noise.coupled,
             noise.normal,
@@ -83,7 +88,7 @@ def find(traced: Traced, noises: Iterable[Noise], parents: Mapping[str, Names]) 
             if not reason and forms[-1].names:
                 reason = "the latents it is added to are not fewer than its own elements"
             reason = reason or "what becomes of it has a constant location and scale"
-            meets = users.get(forms[-1].node.number, [])
+            meets = used.get(forms[-1].node.number, [])
             alike = any(node.names - {name} for node in meets) and reason != DIFFERS
             found[name] = Found(None, "", reason, alike)
         else:

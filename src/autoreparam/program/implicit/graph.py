@@ -85,7 +85,8 @@ class Graph:
         """The node of a known array."""
         aval = jax.typeof(value) if aval is None else aval
         key: Any = id(value)
-        if not jnp.issubdtype(aval.dtype, jax.dtypes.extended):
+        known = not isinstance(value, jax.core.Tracer)
+        if known and not jnp.issubdtype(aval.dtype, jax.dtypes.extended):
             array = np.asarray(value)
             if array.nbytes <= LARGEST_COMPARED:
                 key = (str(array.dtype), array.shape, array.tobytes())
@@ -133,7 +134,7 @@ class Graph:
             functions, bound = found if isinstance(found, tuple) else ((), found)  # newer JAX
             return equation.primitive.bind(*functions, *values, **bound)
 
-        key = _key(equation)
+        key = tuple((name, _frozen(value)) for name, value in sorted(params.items()))
         if not equation.primitive.multiple_results:
             return [self.make(op, inputs, avals[0], compute, params, key=key)]
         names = outputs_depend_on(equation, [node.names for node in inputs])
@@ -174,13 +175,17 @@ def uniform(node: Node) -> float | None:
     return float(values.flat[0]) if (values == values.flat[0]).all() else None
 
 
-def _key(equation: Any) -> Any:
+def _frozen(value: Any) -> Any:
+    """A value to compare by: equal only where it is certain that the values are."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_frozen, value))
+    if isinstance(value, Mapping):
+        return tuple(sorted((str(key), _frozen(inner)) for key, inner in value.items()))
     try:
-        key = tuple(sorted(equation.params.items()))
-        hash(key)
+        hash(value)
     except TypeError:
-        key = tuple((name, str(value)) for name, value in sorted(equation.params.items()))
-    return key
+        return id(value)
+    return value
 
 
 def evaluate(
@@ -211,3 +216,22 @@ def evaluate(
         else:
             values[number] = node.compute(*(values[i.number] for i in node.inputs))
     return [values[node.number] for node in nodes]
+
+
+def computed_once(function: Callable[..., Any], *args: Any) -> Any:
+    """The value of a function, with equal expressions computed, and differentiated, only once.
+
+    XLA does the same, but only after differentiation: a matrix that is factorized twice then has
+    two derivatives to be carried back.
+    """
+    leaves, structure = jax.tree.flatten(args)
+
+    def flat(*leaves: Any) -> Any:
+        return function(*jax.tree.unflatten(structure, leaves))
+
+    traced, shape = jax.make_jaxpr(flat, return_shape=True)(*leaves)
+    graph = Graph()
+    sources = [graph.source("data", i, v.aval) for i, v in enumerate(traced.jaxpr.invars)]
+    outputs = graph.read(traced.jaxpr, traced.consts, sources)
+    values = evaluate(outputs, {("data", i): leaf for i, leaf in enumerate(leaves)})
+    return jax.tree.unflatten(jax.tree.structure(shape), values)

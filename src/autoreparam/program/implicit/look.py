@@ -140,6 +140,8 @@ def _is_noise(site: Site, made: Any) -> bool:
     """Whether location and scale of a latent are constant, inside a loop too."""
     if site.kind != "latent" or not site.standardizable or site.parents or site.note == "masked":
         return False
+    if site.heavy and site.support == "positive":
+        return False  # long tails of a log scale: λ of the product did not help
     return site.loop is None or all(node.op == "constant" for node in jax.tree.leaves(made))
 
 
@@ -147,6 +149,8 @@ def _unable(site: Site, prior: Prior | None) -> str:
     """Why a latent of constant location and scale cannot be noise."""
     if prior is None or not prior.able:
         return f"the {site.distribution} family can be neither shifted nor scaled"
+    if site.heavy:
+        return "its own tails are made lighter instead"
     return "it is masked" if site.note == "masked" else "it is in a loop, and not constant"
 
 
