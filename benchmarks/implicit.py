@@ -102,6 +102,10 @@ def draw(name: str, how: str, seed: int) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         tree = ar.sample(model, problem.args, problem.kwargs, seed=seed, progress=False,
                          implicit=how != "as written")  # fmt: skip
+    # Of the same variables: what are latents of the model are deterministics of its twin.
+    names = [n.removesuffix(NOISE) for n in tree.attrs["latents"]]
+    known = [n if n in tree["posterior"] else f"{n}{NOISE}" for n in names]
+    tree.attrs["latents"] = known
     found, lam = ar.efficiency(tree), ar.parameterization(tree)
     return {
         "model": name, "how": how, "seed": seed, "seconds": time.perf_counter() - began,

@@ -71,6 +71,8 @@ def co2_trend(year, observed, y):
         level, slope = previous
         level_next = level + slope + sd_level * numpyro.sample("level_noise", dist.Normal(0.0, 1.0))
         slope_next = slope + sd_slope * numpyro.sample("slope_noise", dist.Normal(0.0, 1.0))
+        numpyro.deterministic("level", level_next)
+        numpyro.deterministic("slope", slope_next)
         return (level_next, slope_next), level_next
 
     _, later = scan(step, (level_0, slope_0), None, length=year.shape[0] - 1)

@@ -128,7 +128,8 @@ def _look(
                 site, implied=_implied(one, site, made[name], priors[name], writer)
             )
         elif one is not None:
-            result[name] = replace(site, refusal=one.reason, alike=one.alike)
+            unit = (_scalar(made[name]["loc"]), _scalar(made[name]["scale"])) == (0.0, 1.0)
+            result[name] = replace(site, refusal=one.reason, alike=one.alike and unit)
         elif not site.parents:
             result[name] = replace(site, refusal=_unable(site, priors.get(name)))
         elif site.parents and site.standardizable:
