@@ -79,7 +79,11 @@ def find(traced: Traced, noises: Iterable[Noise], parents: Mapping[str, Names]) 
     found = {}
     for name in sorted(walks, key=rank.__getitem__, reverse=True):
         forms, reason = walks[name]
-        usable = [form for form in forms if not _circular(name, form.names, needs)]
+        usable = list(forms)
+        while _circular(
+            name, usable[-1].names, needs
+        ):  # each form depends on all that the last did
+            usable.pop()
         if len(usable) < len(forms) and not usable[-1].names:
             reason = "what it is combined with depends on it in turn"
         sizes = {other: traced.latents[other].size for other in order}

@@ -26,6 +26,8 @@ from autoreparam.program.implicit.words import (
 from autoreparam.program.site import Site
 from autoreparam.program.traits import Coupling
 
+MOST_EQUATIONS = 100_000  # of a traced model; with more, looking would take seconds
+
 
 @dataclass(frozen=True)
 class Prior:
@@ -100,6 +102,8 @@ def _look(
     sites: dict[str, Site],
     priors: Mapping[str, Prior],
 ) -> dict[str, Site]:
+    if len(traced.jaxpr.eqns) > MOST_EQUATIONS:
+        return sites
     names = sorted(name for name, site in sites.items() if site.kind == "latent")
     graph = Graph()
     variables = traced.jaxpr.invars

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from autoreparam.program.dependence import Names
 from autoreparam.program.implicit.facts import NEGATIVE, POSITIVE, Facts
@@ -168,7 +169,7 @@ class Walk:
         if self.positive and sign == NEGATIVE:
             raise Stop("it is positive, and its sign is changed")
         if by is None:
-            by = self.graph.constant(-jnp.ones((), form.noise.dtype))
+            by = self.graph.constant(np.asarray(-1, form.noise.dtype))
         if isinstance(form.coupling, Cumulative) and by.shape:
             raise Stop("a sum along an axis is multiplied by different numbers along it")
         gain = self._call(op, form.gain, by) if form.gain or op == "div" else by
@@ -177,7 +178,7 @@ class Walk:
 
     def _call(self, op: str, left: Node | None, right: Node) -> Node:
         if left is None:
-            left = self.graph.constant(jnp.ones((), right.dtype))
+            left = self.graph.constant(np.asarray(1, right.dtype))
         return self.graph.call(BINARY[op], left, right, op=op)
 
     def _other(self, form: Form, node: Node) -> Node:
