@@ -89,7 +89,18 @@ def _compare(plain: Target, twin: Target) -> dict[str, Any]:
     times = [(seconds(lambda: one(position, lam), 200), seconds(lambda: other(mine, hers), 200))
              for _ in range(5)]  # fmt: skip
     cheap, dear = np.min(times, axis=0)
-    return {"gap": max(gaps), "gradient": cheap, "gradient_twin": dear, "ratio": dear / cheap}
+    flops, flops_twin = (
+        _flops(f, *args) for f, args in ((one, (position, lam)), (other, (mine, hers)))
+    )
+    return {
+        "gap": max(gaps), "gradient": cheap, "gradient_twin": dear, "ratio": dear / cheap,
+        "flops": flops, "flops_twin": flops_twin,
+    }  # fmt: skip
+
+
+def _flops(function: Any, *args: Any) -> float:
+    """What XLA counts in a compiled call; other programs do not disturb it."""
+    return float(function.lower(*args).compile().cost_analysis()["flops"])
 
 
 def draw(name: str, how: str, seed: int) -> dict[str, Any]:
@@ -129,9 +140,10 @@ def table(looks: list[dict], draws: list[dict]) -> str:
             [row["model"], str(len(row["recognized"])), str(len(row["missed"])),
              f"{row['inspect_twin']:.2f}",
              f"{1000 * row['looking']:.0f}", f"{row.get('gap', np.nan):.0e}",
-             f"{row.get('ratio', np.nan):.2f}", *(f"{total:.1f}" for total in totals)]
+             f"{row.get('ratio', np.nan):.2f}",
+             f"{row['flops_twin'] / row['flops'] if 'flops' in row else np.nan:.2f}", *(f"{total:.1f}" for total in totals)]
         )  # fmt: skip
-    head = ("model", "recognized", "missed", "inspect, s", "looking, ms", "gap", "gradient ratio",
+    head = ("model", "recognized", "missed", "inspect, s", "looking, ms", "gap", "gradient ratio", "the same in flops",
             "model", "twin", "twin as written")  # fmt: skip
     return Table(head, lines, numbers=True).to_text()
 

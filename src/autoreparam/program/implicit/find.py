@@ -55,12 +55,15 @@ def find(traced: Traced, noises: Iterable[Noise], parents: Mapping[str, Names]) 
     kinds = [(nodes, _users(nodes)) for nodes in (traced.parameters, shown)]
     order = {name: i for i, name in enumerate(traced.latents)}
     walks: dict[str, tuple[list[Form], str]] = {}
+    only_shown: set[str] = set()
     rank: dict[str, tuple[int, bool, int]] = {}
     for noise in noises:
-        # What is only shown, by a deterministic, may be sampled in any form.
+        # What is only shown, by a deterministic, is a funnel without data if it is anything.
         number = traced.latents[noise.name].number
         shown_only = number not in used and all(number != n.number for n in traced.parameters)
         nodes, users = kinds[shown_only]
+        if shown_only:
+            only_shown.add(noise.name)
         walk = Walk(
             traced.graph,
             traced.facts,
@@ -80,15 +83,13 @@ def find(traced: Traced, noises: Iterable[Noise], parents: Mapping[str, Names]) 
     for name in sorted(walks, key=rank.__getitem__, reverse=True):
         forms, reason = walks[name]
         usable = list(forms)
-        while _circular(
-            name, usable[-1].names, needs
-        ):  # each form depends on all that the last did
+        while _circular(name, usable[-1].names, needs):  # the longer the form, the more it needs
             usable.pop()
         if len(usable) < len(forms) and not usable[-1].names:
             reason = "what it is combined with depends on it in turn"
         sizes = {other: traced.latents[other].size for other in order}
         chosen, through = _choose(usable, traced.deterministics, sizes)
-        if chosen is None:
+        if chosen is None or (name in only_shown and not _scaled(chosen)):
             if not reason and forms[-1].names:
                 reason = "the latents it is added to are not fewer than its own elements"
             reason = reason or "what becomes of it has a constant location and scale"
