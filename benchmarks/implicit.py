@@ -89,9 +89,7 @@ def _compare(plain: Target, twin: Target) -> dict[str, Any]:
     times = [(seconds(lambda: one(position, lam), 200), seconds(lambda: other(mine, hers), 200))
              for _ in range(5)]  # fmt: skip
     cheap, dear = np.min(times, axis=0)
-    flops, flops_twin = (
-        _flops(f, *args) for f, args in ((one, (position, lam)), (other, (mine, hers)))
-    )
+    flops, flops_twin = _flops(one, position, lam), _flops(other, mine, hers)
     return {
         "gap": max(gaps), "gradient": cheap, "gradient_twin": dear, "ratio": dear / cheap,
         "flops": flops, "flops_twin": flops_twin,
@@ -141,10 +139,11 @@ def table(looks: list[dict], draws: list[dict]) -> str:
              f"{row['inspect_twin']:.2f}",
              f"{1000 * row['looking']:.0f}", f"{row.get('gap', np.nan):.0e}",
              f"{row.get('ratio', np.nan):.2f}",
-             f"{row['flops_twin'] / row['flops'] if 'flops' in row else np.nan:.2f}", *(f"{total:.1f}" for total in totals)]
+             f"{row.get('flops_twin', np.nan) / row.get('flops', 1.0):.2f}",
+             *(f"{total:.1f}" for total in totals)]
         )  # fmt: skip
-    head = ("model", "recognized", "missed", "inspect, s", "looking, ms", "gap", "gradient ratio", "the same in flops",
-            "model", "twin", "twin as written")  # fmt: skip
+    head = ("model", "recognized", "missed", "inspect, s", "looking, ms", "gap", "gradient ratio",
+            "the same in flops", "model", "twin", "twin as written")  # fmt: skip
     return Table(head, lines, numbers=True).to_text()
 
 
