@@ -79,6 +79,9 @@ def sample(
     ] = None,
     out: RunOut = None,
     report: Page = None,
+    implicit: Annotated[
+        bool, typer.Option("--implicit/--no-implicit", help="Look for non-centering by hand.")
+    ] = True,
     x64: Double = False,
     as_json: Json = False,
 ) -> None:
@@ -107,6 +110,7 @@ def sample(
             save_warmup=save_warmup,
             log_likelihood=log_likelihood,
             posterior_predictive=posterior_predictive,
+            implicit=implicit,
             checkpoint=checkpoint,
         )
     _finish(tree, out, report, as_json)

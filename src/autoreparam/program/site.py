@@ -56,6 +56,8 @@ class Site:
     @property
     def side(self) -> int:
         """Rows of the matrix that its density factorizes, or 1."""
+        if self.implied is not None and self.implied.rows:
+            return self.implied.rows
         return self.unconstrained_shape[-1] if self.coupling is Coupling.CORRELATED else 1
 
 

@@ -74,6 +74,12 @@ class Implied:
         loop = self.names if isinstance(self.form.coupling, Loop) else frozenset()
         return loop.union(*(node.names for node in (gain, factor) if node))
 
+    @property
+    def rows(self) -> int:
+        """Rows of the matrix that mixes its elements; 0 where there is none."""
+        coupling = self.form.coupling
+        return coupling.factor.shape[-1] if isinstance(coupling, Matrix) else 0
+
     def prior(self) -> dist.Distribution:
         """The distribution of a latent inside a loop, for all steps at once."""
         structure, leaves = self.own
