@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import pytest
-from implicit_table import RECOGNIZED, REFUSED, Y, noise, observe, positive, real
+from implicit_forms import Y, noise, observe, positive, real
+from implicit_table import RECOGNIZED, REFUSED
 from numpyro.infer import MCMC, NUTS
 from numpyro.infer.util import log_density
 
