@@ -51,6 +51,8 @@ def table(name: str) -> str:
     rows = json.loads(path.read_text(encoding="utf-8"))
     if name == "total_cost":
         rows = medians(rows)
+    if name == "implicit":
+        rows = twins(**rows)
     head = list(rows[0])
     return Table(head, [[cell(row.get(key)) for key in head] for row in rows]).to_markdown()
 
@@ -76,6 +78,24 @@ def medians(runs: list[dict]) -> list[dict]:
             best = max(total["centered"], total["noncentered"])
             row["ratio"] = f"{total['auto'] / best:.2f}"
         rows.append(row | {"seeds": min(seeds)})
+    return rows
+
+
+def twins(looks: list[dict], draws: list[dict]) -> list[dict]:
+    """Results of `benchmarks.implicit`, one row per model."""
+    rows = []
+    for look in looks:
+        row = {"model": look["model"], "recognized": f"{len(look['recognized'])}"}
+        row["inspect"] = look["inspect_twin"]
+        row["looking"] = look["looking"]
+        row["gradient"] = look.get("ratio", "-")
+        for how in ("model", "twin", "as written"):
+            same = (look["model"], how)
+            found = [run["total"] for run in draws if (run["model"], run["how"]) == same]
+            row[f"draws of {how}" if how != "as written" else "twin as written"] = (
+                float(np.median(found)) if found else "-"
+            )
+        rows.append(row)
     return rows
 
 

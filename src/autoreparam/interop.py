@@ -75,7 +75,10 @@ def on_verdict(
     target = Target(inspect(model, args, kwargs))
     if not target.program.candidates:
         return None
-    start = parameterization or Parameterization.centered(target.program)
+    start = parameterization
+    if start is None:  # the coordinates of the model as written
+        plain = [site.name for site in target.program.candidates if site.implied is None]
+        start = Parameterization.centered(inspect(model, args, kwargs, sites=plain))
     values = model_values(model, args, kwargs, working, start)
     lead = len(_leading(target, working))
     rows = {

@@ -68,13 +68,15 @@ def sample(
     progress: bool = True,
     checkpoint: Any = None,
     precision: str = "auto",
+    implicit: bool = True,
     adaptation: Adaptation | None = None,
 ) -> xarray.DataTree:
     """Draws from the posterior of a NumPyro model, as a DataTree in the ArviZ schema.
 
     `parameterization` is "auto" (learned during warm-up from draws and scores), "vip" (learned
     beforehand, by the ELBO), "centered", "noncentered", "interleaved" or a Parameterization. All
-    give the same posterior, at different cost.
+    give the same posterior, at different cost. Sites that were non-centered by hand have a λ too,
+    unless `implicit=False`.
 
     >>> problem = ar.zoo.load("eight_schools")
     >>> tree = ar.sample(problem.model, problem.args, problem.kwargs)
@@ -90,14 +92,16 @@ def sample(
     seed = as_seed(seed)
     settings = Settings(name, kernel, draws, warmup, chains, seed, num_steps, target_accept,
                         max_tree_depth, thin, save_warmup, save_working, precision,
-                        Adaptation() if adaptation is None else adaptation).checked()  # fmt: skip
+                        Adaptation() if adaptation is None else adaptation,
+                        implicit).checked()  # fmt: skip
     sites: Any = "auto" if isinstance(parameterization, str) else parameterization.sites
     shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive).checked()
     folder = None if checkpoint is None else as_path(checkpoint, "checkpoint")
     check_flag("progress", progress)
 
     def begin(bar: Progress) -> Session:
-        engine = build_engine(inspect(model, args, kwargs, sites=sites), settings)
+        program = inspect(model, args, kwargs, sites=sites, implicit=settings.implicit)
+        engine = build_engine(program, settings)
         shown.check(engine.target)
         check_init(engine.target.program, settings, init)
         with ExitStack() as unless_begun:
@@ -148,8 +152,9 @@ def resume(
         stack.enter_context(
             in_precision("double" if store.identity.get("dtype") == "float64" else "single")
         )
-        refuse_other(store.identity, inspect(model, args, kwargs))
-        program = inspect(model, args, kwargs, sites=candidates(store.identity))
+        look = partial(inspect, model, args, kwargs, implicit=settings.implicit)
+        refuse_other(store.identity, look())
+        program = look(sites=candidates(store.identity))
         engine = build_engine(program, settings)
         shown.check(engine.target)
         session = Session.reload(settings, engine, blank_state(engine, settings), store)
@@ -181,6 +186,7 @@ def learn(
     draws: xarray.DataTree | None = None,
     seed: Any = 0,
     s0: float | None = None,
+    implicit: bool = True,
     **options: Any,
 ) -> Fit:
     """A parameterization fitted to the model and its data.
@@ -189,7 +195,7 @@ def learn(
     as `steps`, `samples` and `learning_rates`, go to the fit. `objective="score"` learns from the
     draws of an earlier run, `draws=tree`, at a cost of one gradient per draw.
     """
-    own = ["model", "args", "kwargs", "objective", "draws", "seed", "s0"]
+    own = ["model", "args", "kwargs", "objective", "draws", "seed", "s0", "implicit"]
     if objective not in ("elbo", "score"):
         raise AutoreparamError(f"objective: expected 'elbo' or 'score'; found {objective!r}")
     refuse_unknown("learn", options, own + (OPTIONS if objective == "elbo" else []))
@@ -200,7 +206,7 @@ def learn(
         raise AutoreparamError("objective='score' learns from draws: pass draws=tree")
     if draws is not None:
         check_tree(draws, "draws")
-    target = Target(inspect(model, args, kwargs))
+    target = Target(inspect(model, args, kwargs, implicit=implicit))
     if objective == "elbo":
         start = Parameterization.constant(target.program, 0.5, s0=s0)
         return fit_elbo(target, start, key=key, **options)

@@ -59,10 +59,15 @@ def inspect(
     with in_words(call):
         program = ar.inspect(call.model, (), call.kwargs)
     if as_json:
-        keys = ("name", "kind", "distribution", "shape", "support", "parents", "candidate", "note")
+        keys = ("name", "kind", "distribution", "shape", "support", "parents", "candidate", "note",
+                "statement")  # fmt: skip
         say([{key: getattr(site, key) for key in keys} for site in program.sites])
     else:
         typer.echo(str(program))
+        for site in program.candidates:
+            if site.statement:
+                form = "centered" if site.implied else "non-centered"
+                typer.echo(f"\n{site.name}, {form}:\n    {site.statement}")
 
 
 @command

@@ -81,6 +81,9 @@ def sample(
     ] = None,
     out: RunOut = None,
     report: Page = None,
+    implicit: Annotated[
+        bool, typer.Option("--implicit/--no-implicit", help="Look for non-centering by hand.")
+    ] = True,
     x64: Double = False,
     as_json: Json = False,
 ) -> None:
@@ -108,6 +111,7 @@ def sample(
             save_warmup=save_warmup,
             log_likelihood=log_likelihood,
             posterior_predictive=posterior_predictive,
+            implicit=implicit,
             checkpoint=checkpoint,
         )
     _finish(tree, out, report, as_json)
@@ -174,7 +178,7 @@ def learn(
     if objective == "score" and draws is None:
         raise AutoreparamError("--objective score learns from a run: pass --draws RUN")
     call = find(model, data, set_, ignore_extra, x64)
-    options = {} if steps is None or objective != "elbo" else {"steps": steps}
+    options: dict[str, Any] = {} if steps is None or objective != "elbo" else {"steps": steps}
     tree = None if draws is None else read_tree(draws)
     with in_words(call):
         fit = ar.learn(

@@ -121,8 +121,8 @@ def fit_score(
     if lowered != best:
         best, after = lowered, cost(unseen.moved(target, lam, lowered))
     by_site = {
-        when: _largest(target, found.inflations, lam.sites)
-        for when, found in (("before", costs["centered"]), ("after", after))
+        "before": _as_written(target, costs, lam.sites),
+        "after": _largest(target, after.inflations, lam.sites),
     }
     return ScoreFit(best, after.objective, objectives, chosen, "", by_site)
 
@@ -170,6 +170,17 @@ def _largest(target: Target, inflations: np.ndarray, sites: Iterable[str]) -> di
     found = {site.name: part for site, part in zip(latents, parts)}
     most = np.log(np.finfo(inflations.dtype).max) - 1
     return {name: float(np.exp(min(2 * np.max(found[name]), most))) for name in sites}
+
+
+def _as_written(
+    target: Target, costs: Mapping[str, Cost], sites: Iterable[str]
+) -> dict[str, float]:
+    """The same in the model as written: centered, but for what is non-centered by hand."""
+    centered, noncentered = (
+        _largest(target, costs[name].inflations, sites) for name in ("centered", "noncentered")
+    )
+    by_hand = {site.name for site in target.program.candidates if site.implied is not None}
+    return {name: (noncentered if name in by_hand else centered)[name] for name in centered}
 
 
 def _with_tails(lam: Parameterization, tail: float) -> Parameterization:

@@ -53,6 +53,24 @@ class Arguments:
         leaves = [next(data) if slot is None else slot.value for slot in self.fixed]
         return jax.tree.unflatten(self.treedef, leaves)
 
+    def names(self, model: Callable) -> dict[int, str]:
+        """What the model calls each of its data, by their number."""
+        try:
+            words = list(inspect.signature(model).parameters)
+        except (TypeError, ValueError):
+            words = []
+        numbered = jax.tree.unflatten(self.treedef, range(len(self.fixed)))
+        data = [i for i, slot in enumerate(self.fixed) if slot is None]
+        found = {}
+        for (kind, *path), leaf in jax.tree_util.tree_flatten_with_path(numbered)[0]:
+            first, rest = path[0], jax.tree_util.keystr(tuple(path[1:]))
+            word = getattr(first, "key", None)
+            if kind.idx == 0:
+                word = words[first.idx] if first.idx < len(words) else f"args[{first.idx}]"
+            if leaf in data:
+                found[data.index(leaf)] = f"{word}{rest}"
+        return found
+
 
 def split(
     args: tuple, kwargs: dict | None, traceable: Callable[[Arguments, tuple], bool]

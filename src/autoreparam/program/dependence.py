@@ -20,12 +20,13 @@ def depends_on(jaxpr: Any, inputs: Sequence[Names]) -> list[Names]:
         return NONE if isinstance(variable, Literal) else known.get(variable, NONE)
 
     for equation in jaxpr.eqns:
-        found = _outputs(equation, [read(variable) for variable in equation.invars])
+        found = outputs_depend_on(equation, [read(variable) for variable in equation.invars])
         known.update(zip(equation.outvars, found))
     return [read(variable) for variable in jaxpr.outvars]
 
 
-def _outputs(equation: Any, inputs: list[Names]) -> list[Names]:
+def outputs_depend_on(equation: Any, inputs: list[Names]) -> list[Names]:
+    """The names that reach each output of one operation."""
     name, params = equation.primitive.name, equation.params
     if name == "scan":
         return _scan(equation, inputs)

@@ -23,11 +23,13 @@ def log_joint(
     kwargs: dict | None = None,
     *,
     parameterization: Parameterization | None = None,
+    implicit: bool = True,
 ) -> Callable[[Mapping[str, Any]], Any]:
     """A function that takes one value per latent and returns the log joint density.
 
     Without a parameterization the values are the model's own and no Jacobian is added. With one
-    they are working coordinates, keyed by the original names, and the Jacobian is included.
+    they are working coordinates, keyed by the original names, and the Jacobian is included;
+    `implicit` is that of `inspect`.
     """
     if parameterization is not None and not isinstance(parameterization, Parameterization):
         raise ParameterizationError(
@@ -35,7 +37,7 @@ def log_joint(
             f"{type(parameterization).__name__}"
         )
     sites = "auto" if parameterization is None else parameterization.sites
-    target = Target(inspect(model, args, kwargs, sites=sites))
+    target = Target(inspect(model, args, kwargs, sites=sites, implicit=implicit))
     if parameterization is None:
         return target.log_joint
     lam = parameterization.check(target.program)

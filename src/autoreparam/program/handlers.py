@@ -15,12 +15,14 @@ from numpyro.infer import initialization
 from numpyro.primitives import _PYRO_STACK, Messenger
 
 from autoreparam.errors import ModelError, ParameterizationError, known
+from autoreparam.program.by_hand import ByHand
 from autoreparam.program.centering import Centering
 from autoreparam.program.families import Unsupported, standardize, unwrap
 from autoreparam.program.loops import enter_steps, is_scan, steps
 from autoreparam.program.parameterization import Parameterization
-from autoreparam.program.target import Target, per_element
+from autoreparam.program.target import Target
 from autoreparam.program.trace import inspect
+from autoreparam.program.visit import per_element
 from autoreparam.program.working import WorkingDistribution, site_map
 
 
@@ -29,11 +31,13 @@ def working_name(name: str) -> str:
     return f"{name}_working"
 
 
-def reparameterize(model: Callable, parameterization: Parameterization) -> Reparameterized:
+def reparameterize(
+    model: Callable, parameterization: Parameterization, *, implicit: bool = True
+) -> Reparameterized:
     """An ordinary NumPyro model with the same posterior, in working coordinates.
 
     Each site of the parameterization is sampled as `<name>_working`, and becomes a deterministic
-    under its own name and shape. Use it with any NumPyro tool.
+    under its own name and shape. Use it with any NumPyro tool. `implicit` is that of `inspect`.
 
     >>> m2 = ar.reparameterize(model, fit.parameterization)
     >>> mcmc = MCMC(NUTS(m2), num_warmup=500, num_samples=1000)
@@ -45,20 +49,24 @@ def reparameterize(model: Callable, parameterization: Parameterization) -> Repar
             f"expected a Parameterization, found {type(parameterization).__name__}; make one with "
             "Parameterization.noncentered(inspect(model, args, kwargs))"
         )
-    return Reparameterized(model, parameterization)
+    return Reparameterized(model, parameterization, implicit)
 
 
 class Reparameterized:
     """A model that samples its sites in working coordinates; call it like the original."""
 
-    def __init__(self, model: Callable, parameterization: Parameterization):
+    def __init__(self, model: Callable, parameterization: Parameterization, implicit: bool = True):
         update_wrapper(self, model, updated=())
         self.model = model
         self.parameterization = parameterization
+        self.implicit = implicit
 
     def __call__(self, *args, **kwargs):
         """Runs the model with its sites in working coordinates."""
-        rewrite = Rewrite(self.parameterization)
+        sites, by_hand = self.parameterization.sites, ByHand()
+        if self.implicit and sites:
+            by_hand = ByHand.of(self.model, args, kwargs, sites)
+        rewrite = Rewrite(self.parameterization, by_hand)
         with rewrite:
             result = self.model(*args, **kwargs)
         unseen = [name for name in self.parameterization.sites if name not in rewrite.seen]
@@ -76,7 +84,7 @@ class Reparameterized:
         A reparameterized site needs the values of the sites its distribution depends on.
         """
         lam = self.parameterization
-        program = inspect(self.model, args, kwargs, sites=lam.sites)
+        program = inspect(self.model, args, kwargs, sites=lam.sites, implicit=self.implicit)
         latents = {site.name: site for site in program.latents}
         for name in values:
             if name not in latents:
@@ -109,16 +117,18 @@ class Rewrite(Messenger):
 
     sequential = False
 
-    def __init__(self, parameterization: Parameterization):
+    def __init__(self, parameterization: Parameterization, by_hand: ByHand):
         super().__init__()
-        self.lam = parameterization
+        self.lam, self.by_hand = parameterization, by_hand
         self.seen: set[str] = set()
         self.sampled: list[str] = []
+        self.values: dict[str, Any] = {}
+        self.loops = 0
 
     def process_message(self, msg) -> None:
         """Samples the working coordinates and turns the site into a deterministic of them."""
-        if msg["type"] == "control_flow" and is_scan(msg):
-            enter_steps(msg, jnp.arange(steps(msg)), partial(_RewriteStep, self, steps(msg)))
+        if msg["type"] == "control_flow":
+            self._enter(msg)
         if msg["type"] != "sample" or msg.get("_control_flow_done"):
             return
         name = msg["name"]
@@ -134,22 +144,42 @@ class Rewrite(Messenger):
         mask = unwrap(fn)[1]
         rule = self._standardize(name, fn)
         lam = self._lam(name, rule.transform.inverse_shape(fn.shape()))
+        _replace(msg, self._sample(name, fn, rule, lam, mask, msg["infer"]))
+
+    def postprocess_message(self, msg) -> None:
+        """Keeps the values that others may have been made of by hand."""
+        if msg["type"] in ("sample", "deterministic"):
+            self.values[msg["name"]] = msg["value"]
+
+    def _enter(self, msg) -> None:
+        """Rewrites the sites of a loop; those made by hand are sampled before it, all at once."""
+        made = [name for name in self.lam if self.by_hand.loops.get(name) == self.loops]
+        self.loops += 1
+        if not is_scan(msg):
+            return
+        for name in self.by_hand.in_order(made):
+            self.seen.add(name)
+            fn = self.by_hand.implied[name].prior()
+            rule = self.by_hand.rule(name, fn, self.values)
+            self.values[name] = self._sample(name, fn, rule, self.lam.of(name), None, {})
+        series = (jnp.arange(steps(msg)), {name: self.values[name] for name in made})
+        enter_steps(msg, series, partial(_RewriteStep, self, steps(msg)))
+
+    def _sample(self, name: str, fn, rule, lam: Centering, mask: Any, infer: dict) -> Any:
+        """Samples the working coordinates of a site, and returns its value."""
         map_ = site_map(rule, lam, mask)
         shape = jnp.shape(lam.loc)
         moved = WorkingDistribution(map_, shape)
         masked = moved if mask is None else moved.mask(jnp.broadcast_to(mask, shape))
         with _Spy() as spy:
-            working = numpyro.sample(
-                working_name(name), masked.to_event(fn.event_dim), infer=msg["infer"]
-            )
+            working = numpyro.sample(working_name(name), masked.to_event(fn.event_dim), infer=infer)
         point = map_.point(working)
         _correct(name, spy.message, jnp.broadcast_to(map_.log_det(point), shape), fn)
-        msg["type"] = "deterministic"
-        msg["value"] = map_.value(point)
-        for key in set(msg) - {"type", "name", "value", "cond_indep_stack"}:
-            del msg[key]
+        return map_.value(point)
 
     def _standardize(self, name: str, fn):
+        if name in self.by_hand.implied:
+            return self.by_hand.rule(name, fn, self.values)
         try:
             rule = standardize(fn, sequential=self.sequential)
         except Unsupported as reason:
@@ -185,10 +215,18 @@ class _RewriteStep(Rewrite):
 
     sequential = True
 
-    def __init__(self, outer: Rewrite, length: int, step: Any):
-        super().__init__(outer.lam)
-        self.outer, self.length, self.step = outer, length, step
+    def __init__(self, outer: Rewrite, length: int, here: Any):
+        super().__init__(outer.lam, ByHand())
+        self.outer, self.length = outer, length
+        self.step, self.given = here
         self.seen, self.sampled = outer.seen, outer.sampled
+
+    def process_message(self, msg) -> None:
+        """Rewrites a site of this step, or gives it the value it has from outside the loop."""
+        if msg["type"] == "sample" and msg["name"] in self.given:
+            _replace(msg, self.given[msg["name"]])
+        else:
+            super().process_message(msg)
 
     def _lam(self, name: str, shape: tuple[int, ...]) -> Centering:
         if jnp.shape(self.lam[name]) != (self.length, *shape):
@@ -200,6 +238,13 @@ class _RewriteStep(Rewrite):
 
     def _refuse_outside_value(self, msg) -> None:
         self.outer._refuse_outside_value(msg)
+
+
+def _replace(msg: dict, value: Any) -> None:
+    """Turns the message of a site into that of a deterministic."""
+    msg["type"], msg["value"] = "deterministic", value
+    for key in set(msg) - {"type", "name", "value", "cond_indep_stack"}:
+        del msg[key]
 
 
 class _Spy(Messenger):

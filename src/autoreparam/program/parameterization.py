@@ -104,7 +104,10 @@ class Parameterization:
 
     @classmethod
     def centered(cls, program: Program, *, s0: float | None = None) -> Parameterization:
-        """The model as written: λ = 1 everywhere."""
+        """Every candidate site centered: λ = 1 everywhere.
+
+        That is the model as written, except for sites that were non-centered by hand.
+        """
         return cls.constant(program, 1.0, s0=s0)
 
     @classmethod

@@ -20,6 +20,8 @@ DRAWS = 101
 class Runnable(Protocol):
     """A model on its data; a pytree, since compiled code takes it as an argument."""
 
+    data: Any
+
     def run(self) -> Any:
         """Runs the model inside whatever handlers are active."""
         ...
@@ -31,8 +33,9 @@ class _Prior(Record):
     def __init__(self, scaled: frozenset[str], valued: frozenset[str]):
         super().__init__()
         self.scaled, self.valued = scaled, valued
-        self.scales: dict[str, Any] = {}
+        self.rules: dict[str, Any] = {}
         self.values: dict[str, Any] = {}
+        self.drawn: dict[str, Any] = {}
 
     def draw(self, msg) -> Any:
         """A draw from the prior, or any point in the support if it has no sampler."""
@@ -51,23 +54,31 @@ class _Prior(Record):
         if msg["type"] != "sample":
             return
         name, fn = msg["name"], msg["fn"]
+        self.drawn[name] = msg["value"]
         if name in self.scaled:
-            self.scales[name] = jnp.asarray(standardize(fn).scale)
+            self.rules[name] = standardize(fn)
         if name in self.valued:
             self.values[name] = biject_to(fn.support).inv(msg["value"])
 
 
 @partial(jax.jit, static_argnums=(1, 2))
 def draw_prior(
-    program: Runnable, scaled: frozenset[str], valued: frozenset[str]
+    program: Runnable, scaled: frozenset[tuple[str, Any]], valued: frozenset[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Scales of some sites, and unconstrained values of others, in each of `DRAWS` prior draws."""
+    """Scales of some sites, and unconstrained values of others, in each of `DRAWS` prior draws.
+
+    With the name of a site whose scale is wanted comes what the model implies for it, or None.
+    """
 
     def draw(key):
-        prior = _Prior(scaled, valued)
+        prior = _Prior(frozenset(name for name, _ in scaled), valued)
         with ONE_AT_A_TIME, prior, seed(rng_seed=key):
             program.run()
-        return prior.scales, prior.values
+        rules = prior.rules
+        for name, implied in scaled:
+            if implied is not None:
+                rules[name] = implied.rule(rules[name], prior.drawn, program.data)
+        return {name: jnp.asarray(rule.scale) for name, rule in rules.items()}, prior.values
 
     # One draw at a time: vectorized random numbers take longer to compile than these take to draw.
     return jax.lax.map(draw, jax.random.split(jax.random.key(0), DRAWS))

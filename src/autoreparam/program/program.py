@@ -26,6 +26,7 @@ class Structure:
     sites: tuple[Site, ...]
     dtype: Any
     digests: Mapping[str, str]  # of what each site computes, with the constants it reads
+    looking: float = 0.0  # seconds spent on finding what was non-centered by hand
 
     @cached_property
     def _key(self) -> tuple:
@@ -46,6 +47,28 @@ class Structure:
     def latents(self) -> tuple[Site, ...]:
         """The sites that are sampled."""
         return tuple(site for site in self.sites if site.kind == "latent")
+
+    @cached_property
+    def rounds(self) -> int:
+        """How often the model is run ahead, so that every implied location and scale is known."""
+        order = {site.name: i for i, site in enumerate(self.latents)}
+        known: dict[str, int] = {}
+
+        def needed(site: Site) -> int:
+            if site.name not in known:
+                known[site.name] = 0  # in a loop, sites may depend on each other's past
+                known[site.name] = max(
+                    (after(site, self.by_name[p]) for p in site.parents), default=0
+                )
+            return known[site.name]
+
+        def after(site: Site, parent: Site) -> int:
+            implied = site.implied is not None and parent.name in site.implied.names
+            if implied and site.loop is not None and site.loop == parent.loop:
+                return needed(parent) + (parent.implied is None)
+            return needed(parent) + (implied and order[parent.name] > order[site.name])
+
+        return max(map(needed, self.latents), default=0)
 
     @cached_property
     def by_name(self) -> dict[str, Site]:
@@ -140,7 +163,8 @@ class Program:
     def _prior_draws(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Scales of candidates and values of the other latents."""
         others = [site.name for site in self.latents if not site.candidate and not site.loop]
-        return draw_prior(self, frozenset(s.name for s in self.candidates), frozenset(others))
+        scaled = frozenset((site.name, site.implied) for site in self.candidates)
+        return draw_prior(self, scaled, frozenset(others))
 
     def __repr__(self) -> str:
         return site_table(self.sites).to_text()

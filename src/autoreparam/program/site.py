@@ -42,6 +42,10 @@ class Site:
     shape_parameters: tuple[str, ...] | None = None  # see `Traits`
     standardizable: bool = False
     candidate: bool = False
+    implied: Any = None  # what the model makes of it by hand, where it is sampled as that
+    refusal: str = ""  # why it is not
+    alike: bool = False  # it meets other latents, so that is worth telling
+    statement: str = ""  # the same in its other form, as a person would write it
     note: str = ""
 
     @property
@@ -52,6 +56,8 @@ class Site:
     @property
     def side(self) -> int:
         """Rows of the matrix that its density factorizes, or 1."""
+        if self.implied is not None and self.implied.rows:
+            return self.implied.rows
         return self.unconstrained_shape[-1] if self.coupling is Coupling.CORRELATED else 1
 
 

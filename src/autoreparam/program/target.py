@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpyro.distributions import biject_to
-from numpyro.primitives import Messenger
 
-from autoreparam.errors import ModelError
-from autoreparam.program.families import Standardized, standardize, unwrap
-from autoreparam.program.loops import Give, enter_steps, is_scan
-from autoreparam.program.maps import Point, SiteMap
+from autoreparam.program.implicit.graph import computed_once
 from autoreparam.program.parameterization import Parameterization
-from autoreparam.program.site import ONE_AT_A_TIME
-from autoreparam.program.trace import Program, Site
+from autoreparam.program.trace import Program
+from autoreparam.program.visit import AtValues, AtWorking
 from autoreparam.program.working import site_map
 
 
@@ -45,13 +38,19 @@ class Target:
 
     def logdensity(self, position: Array, lam: Parameterization) -> Array:
         """`log p(z, x) + log |dz / d working|` at a working position."""
-        visit = _AtWorking(self.program, self.unflatten(position), lam)
+        if any(site.implied is not None for site in self.program.candidates):
+            # What a location or scale is computed from is computed again by the model.
+            return computed_once(Target._logdensity, self, position, lam)
+        return self._logdensity(position, lam)
+
+    def _logdensity(self, position: Array, lam: Parameterization) -> Array:
+        visit = AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
         return sum(visit.terms, jnp.zeros((), position.dtype))
 
     def log_joint(self, values: Mapping[str, Array]) -> Array:
         """`log p(z, x)` at the model's own values, without any Jacobian."""
-        visit = _AtValues(self.program, values, None)
+        visit = AtValues(self.program, values, None)
         visit.run()
         return sum(visit.terms, jnp.zeros((), self.program.dtype))
 
@@ -61,13 +60,13 @@ class Target:
 
     def observed(self) -> dict[str, Array]:
         """The values of the observed sites."""
-        visit = _AtWorking(self.program, self.unflatten(jnp.zeros(self.size)), self._plain())
+        visit = AtWorking(self.program, self.unflatten(jnp.zeros(self.size)), self._plain())
         visit.run()
         return visit.observed
 
     def log_likelihood(self, position: Array, lam: Parameterization) -> dict[str, Array]:
         """The log density of every element of the observed sites."""
-        visit = _AtWorking(self.program, self.unflatten(position), lam)
+        visit = AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
         return visit.likelihoods
 
@@ -84,14 +83,14 @@ class Target:
 
     def map_back(self, position: Array, lam: Parameterization) -> tuple[dict[str, Array], Array]:
         """The results of `to_sites` and `log_determinant` from a single run of the model."""
-        visit = _AtWorking(self.program, self.unflatten(position), lam)
+        visit = AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
         log_dets = map(jnp.sum, visit.log_dets.values())
         return visit.values, sum(log_dets, jnp.zeros((), position.dtype))
 
     def from_sites(self, values: Mapping[str, Any], lam: Parameterization) -> Array:
         """The working position of the latents' values; other names are ignored."""
-        visit = _AtValues(self.program, values, lam)
+        visit = AtValues(self.program, values, lam)
         visit.run()
         return self.flatten(visit.working)
 
@@ -113,7 +112,7 @@ class Target:
 
     def translate(self, position, lam, new_lam) -> tuple[Array, Array]:
         """The same point in the coordinates of `new_lam`, and `log |d new / d old|`."""
-        visit = _AtWorking(self.program, self.unflatten(position), lam)
+        visit = AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
         moved, log_det = dict(visit.working), jnp.zeros((), position.dtype)
         for name, (old, point) in visit.maps.items():
@@ -125,7 +124,7 @@ class Target:
 
     def log_scales(self, position: Array, lam: Parameterization) -> dict[str, Array]:
         """`log |du / de|` of the elements of each candidate: their scales before constraints."""
-        visit = _AtWorking(self.program, self.unflatten(position), lam)
+        visit = AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
         return {
             name: jnp.broadcast_to(map_.log_scale(point), jnp.shape(point.noise))
@@ -147,201 +146,3 @@ class Target:
         return {
             site.name: part.reshape(site.unconstrained_shape) for site, part in zip(latents, parts)
         }
-
-
-class _Visit(Messenger, ABC):
-    """Runs the model once, placing every latent and adding up the terms of the log density."""
-
-    def __init__(self, program: Program):
-        super().__init__()
-        self.program = program
-        self.site = program.structure.by_name
-        self.values: dict[str, Array] = {}
-        self.working: dict[str, Array] = {}
-        self.terms: list[Array] = []
-        self.log_dets: dict[str, Array] = {}
-        self.observed: dict[str, Array] = {}
-        self.likelihoods: dict[str, Array] = {}
-        self.loops = 0
-
-    def run(self) -> None:
-        with ONE_AT_A_TIME, self:
-            self.program.run()
-        for site in self.program.latents:
-            if site.name not in self.values:
-                raise ModelError(
-                    f"site '{site.name}' was there when the model was inspected but is missing "
-                    "now: the model's structure changes between runs. Make it depend only on the "
-                    "arguments."
-                )
-
-    def process_message(self, msg) -> None:
-        if msg["type"] == "control_flow":
-            self._enter(msg)
-        elif msg["type"] == "deterministic":
-            self.values[msg["name"]] = msg["value"]
-        elif msg["type"] == "sample":
-            self._sample(msg)
-
-    def _enter(self, msg) -> None:
-        """Gives the sites of a scan or cond their values."""
-        here = [site for site in self.program.latents if site.loop and site.loop[0] == self.loops]
-        self.loops += 1
-        if is_scan(msg):
-            series = {site.name: self.series(site) for site in here}
-            enter_steps(msg, series, self.step)
-        else:
-            inside = {site.name: self.scanned(site) for site in here}
-            msg["kwargs"]["substitute_stack"].append(("substitute", inside))
-
-    def _sample(self, msg) -> None:
-        site = self.site.get(msg["name"])
-        if site is None:
-            raise ModelError(
-                f"site '{msg['name']}' was not there when the model was inspected: the model's "
-                "structure changes between runs. Make it depend only on the arguments."
-            )
-        if site.kind == "latent":
-            value, log_prob = self.place(site, msg)
-            msg["value"] = self.values[site.name] = value
-        elif site.kind == "deterministic":  # a point mass
-            base = unwrap(msg["fn"])[0]
-            msg["value"] = self.values[site.name] = jnp.broadcast_to(base.v, site.shape)
-            log_prob = jnp.asarray(base.log_density)
-        else:
-            log_prob = msg["fn"].log_prob(msg["value"])
-            if site.kind == "observed":
-                self.observed[site.name] = jnp.asarray(msg["value"])
-                self.likelihoods[site.name] = log_prob
-            log_prob = log_prob if msg["scale"] is None else msg["scale"] * log_prob
-        self.terms.append(jnp.sum(log_prob))
-
-    @abstractmethod
-    def place(self, site: Site, msg) -> tuple[Array, Array]:
-        """The value of a latent, and its share of the log density."""
-
-    @abstractmethod
-    def scanned(self, site: Site) -> Array:
-        """The value of a latent inside `cond`, or of one that stays centered inside `scan`."""
-
-    def series(self, site: Site) -> Any:
-        """What each step of `scan` needs to compute the value of a latent."""
-        return self.scanned(site)
-
-    def step(self, here: dict[str, Any]) -> Give:
-        """The handler that gives the latents of one step their values."""
-        return Give({name: partial(_constant, value) for name, value in here.items()})
-
-
-class _AtWorking(_Visit):
-    """Latents at working coordinates under λ; densities include the Jacobian."""
-
-    def __init__(self, program: Program, working: Mapping[str, Array], lam: Parameterization):
-        super().__init__(program)
-        self.lam = lam
-        self.working = dict(working)
-        self.maps: dict[str, tuple[SiteMap, Point]] = {}
-
-    def place(self, site: Site, msg) -> tuple[Array, Array]:
-        working, scale = self.working[site.name], msg["scale"]
-        if not site.candidate:
-            transform = biject_to(msg["fn"].support)
-            value = transform(working)
-            log_det = transform.log_abs_det_jacobian(working, value)
-            log_prob = msg["fn"].log_prob(value)
-            log_prob = log_prob if scale is None else scale * log_prob
-            self.log_dets[site.name] = log_det
-            return value, jnp.sum(log_prob) + jnp.sum(log_det)
-        mask = unwrap(msg["fn"])[1]
-        map_ = site_map(_rule(site, msg), self.lam.of(site.name), mask)
-        point = map_.point(working)
-        self.maps[site.name] = (map_, point)
-        log_det = jnp.broadcast_to(map_.log_det(point), site.unconstrained_shape)
-        self.log_dets[site.name] = log_det
-        if scale is None and mask is None:
-            return map_.value(point), map_.total_log_prob(point)
-        scale = per_element(scale, msg["fn"].event_dim)
-        return map_.value(point), temper(map_.log_prob(point), log_det, scale, mask)
-
-    def scanned(self, site: Site) -> Array:
-        return biject_to(site.scanned)(self.working[site.name])
-
-    def series(self, site: Site) -> Any:
-        if not site.candidate:
-            return self.scanned(site)
-        return self.working[site.name], self.lam.of(site.name).spread()
-
-    def step(self, here: dict[str, Any]) -> Give:
-        def give(name: str, found: Any):
-            if not self.site[name].candidate:
-                return partial(_constant, found)
-            working, lam = found
-
-            def value(fn):
-                rule = standardize(fn, sequential=True)
-                map_ = site_map(rule, lam, unwrap(fn)[1])
-                return map_.value(map_.point(working))
-
-            return value
-
-        return Give({name: give(name, found) for name, found in here.items()})
-
-
-class _AtValues(_Visit):
-    """Latents at the model's own values; densities without the Jacobian."""
-
-    def __init__(self, program: Program, values: Mapping, lam: Parameterization | None):
-        super().__init__(program)
-        self.given, self.lam = values, lam
-
-    def place(self, site: Site, msg) -> tuple[Array, Array]:
-        value = self._given(site)
-        if self.lam is not None:
-            if site.candidate:
-                mask = unwrap(msg["fn"])[1]
-                map_ = site_map(_rule(site, msg), self.lam.of(site.name), mask)
-                self.working[site.name] = map_.working(map_.point_of_value(value))
-            else:
-                self.working[site.name] = biject_to(msg["fn"].support).inv(value)
-        log_prob = msg["fn"].log_prob(value)
-        return value, log_prob if msg["scale"] is None else msg["scale"] * log_prob
-
-    def scanned(self, site: Site) -> Array:
-        return self._given(site)
-
-    def _given(self, site: Site) -> Array:
-        if site.name not in self.given:
-            raise ModelError(f"site '{site.name}' has no value; every latent needs one")
-        value = jnp.asarray(self.given[site.name])
-        if value.shape != site.shape:
-            raise ModelError(
-                f"site '{site.name}': expected a value of shape {site.shape}, found {value.shape}"
-            )
-        return value
-
-
-def _rule(site: Site, msg) -> Standardized:
-    return standardize(msg["fn"], sequential=site.loop is not None)
-
-
-def _constant(value: Array, fn: Any) -> Array:
-    """The value, whatever the distribution."""
-    return value
-
-
-def per_element(scale: Any, event_dim: int) -> Any:
-    """The factor of a `scale` handler, shaped to multiply the elements of a site's value."""
-    if scale is None or jnp.ndim(scale) == 0:
-        return scale
-    return jnp.reshape(scale, jnp.shape(scale) + (1,) * event_dim)
-
-
-def temper(log_prob: Array, log_det: Array, scale: Any, mask: Any) -> Array:
-    """Working log density of a site whose own density is scaled or masked.
-
-    The density of the values is scaled, the Jacobian is not: `c log p(z) + log |dz / d working|`.
-    """
-    weight: Any = 1.0 if scale is None else scale
-    if mask is None:
-        return weight * (log_prob - log_det) + log_det
-    return jnp.where(mask, weight * (log_prob - log_det), 0.0) + log_det

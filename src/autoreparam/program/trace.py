@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import jax
@@ -19,6 +20,8 @@ from autoreparam.program.dependence import depends_on
 from autoreparam.program.digest import output_digests
 from autoreparam.program.failure import failed, raised_by
 from autoreparam.program.families import Unsupported, standardize
+from autoreparam.program.implicit.look import Prior, as_implied, with_implied
+from autoreparam.program.loops import enter_steps, given_values, is_scan
 from autoreparam.program.numbers import refuse_stale, refuse_wrapped
 from autoreparam.program.process import refuse_forked
 from autoreparam.program.program import Program, Structure
@@ -49,12 +52,14 @@ def inspect(
     kwargs: dict | None = None,
     *,
     sites: str | Iterable[str] = "auto",
+    implicit: bool = True,
 ) -> Program:
     """The model's sites, found by tracing it abstractly on its data.
 
     By default the candidates for reparameterization are the latent sites whose location or scale
     depends on other latents; `sites="all"` adds those where both are constant; a list of names
-    selects just these.
+    selects just these. A site that was non-centered by hand, `theta = mu + tau * eps`, is one of
+    them unless `implicit=False`: it is sampled as what the model makes of it.
 
     >>> import autoreparam as ar
     >>> problem = ar.zoo.load("eight_schools")
@@ -93,7 +98,7 @@ def inspect(
         found, dtype = _shapes(model, arguments, data)
         for table in tables:
             compare(table, found)
-        found, digests = _with_parents(model, arguments, data, found)
+        found, digests, looking = _with_parents(model, arguments, data, found, implicit)
     except OverflowError as error:
         refuse_wrapped({**read, **named})
         raise failed(model, error, named) from error
@@ -115,7 +120,8 @@ def inspect(
         if raised_by(model, error):
             raise  # the model's own words
         raise failed(model, error, named) from error
-    return Program(Structure(model, arguments, _choose(found, sites), dtype, digests), data)
+    chosen = _choose(found, sites)
+    return Program(Structure(model, arguments, chosen, dtype, digests, looking), data)
 
 
 # -- first pass: names, kinds and shapes ------------------------------------------------------
@@ -147,13 +153,15 @@ def _shapes(model, arguments: Arguments, data: tuple) -> tuple[dict[str, Site], 
 class _Depend(Record):
     """Runs the model at given values, keeping the locations, scales and parameters of its sites."""
 
-    def __init__(self, values: dict, latents: set[str]):
+    def __init__(self, values: dict, sites: Mapping[str, Site]):
         super().__init__()
-        self.values, self.latents = values, latents
+        self.values, self.latents = values, sites
         self.kept: dict[str, Any] = {}
-        self.results: dict[str, Any] = {}  # log densities and deterministics
+        self.deterministics: dict[str, Any] = {}
+        self.densities: dict[str, Any] = {}
         self.notes: dict[str, str] = {}
         self.traits: dict[str, Traits] = {}
+        self.priors: dict[str, Prior] = {}
 
     def draw(self, msg) -> Any:
         return self.values[msg["name"]] if msg["name"] in self.values else super().draw(msg)
@@ -161,14 +169,14 @@ class _Depend(Record):
     def process_message(self, msg) -> None:
         super().process_message(msg)
         if msg["type"] == "control_flow":
-            msg["kwargs"]["substitute_stack"].append(("substitute", self.values))
+            self._enter(msg)
         if msg["type"] == "deterministic":
-            self.results[msg["name"]] = msg["value"]
+            self.deterministics[msg["name"]] = msg["value"]
         if msg["type"] != "sample":
             return
         name, fn = msg["name"], msg["fn"]
         if msg["value"] is not None:
-            self.results[name] = [fn.log_prob(msg["value"]), msg["scale"]]
+            self.densities[name] = [fn.log_prob(msg["value"]), msg["scale"]]
         loc: Any = ()
         scale: Any = ()
         if name in self.latents:
@@ -176,42 +184,53 @@ class _Depend(Record):
                 rule = standardize(fn)
                 loc, scale = rule.loc, rule.spread
                 self.traits[name] = rule.traits
+                self.priors[name] = Prior.of(rule, jax.tree.structure(fn))
             except Unsupported as reason:
                 self.notes[name] = str(reason)
         self.kept[name] = {"loc": loc, "scale": scale, "all": jax.tree.leaves(fn)}
 
+    def _enter(self, msg) -> None:
+        """Gives the latents of a loop their values, step by step."""
+        here = [site for site in self.latents.values() if site.loop and site.loop[0] == self.loops]
+        series = {site.name: self.values[site.name] for site in here}
+        if is_scan(msg):
+            enter_steps(msg, series, given_values)
+        else:
+            msg["kwargs"]["substitute_stack"].append(("substitute", series))
+
 
 def _with_parents(
-    model: Callable, arguments: Arguments, data: tuple, sites: dict[str, Site]
-) -> tuple[dict[str, Site], dict[str, str]]:
-    """The sites with what they depend on, and a digest of what each of them computes."""
-    latents = [site for site in sites.values() if site.kind == "latent"]
-    notes: dict[str, str] = {}
-    traits: dict[str, Traits] = {}
+    model: Callable, arguments: Arguments, data: tuple, sites: dict[str, Site], implicit: bool
+) -> tuple[dict[str, Site], dict[str, str], float]:
+    """The sites with what they depend on, a digest of what each computes, and seconds of looking.
+
+    Looking is for what was non-centered by hand.
+    """
+    latents = {name: site for name, site in sites.items() if site.kind == "latent"}
+    depend: Any = None
 
     def run(data, values):
+        nonlocal depend
         args, kwargs = arguments.fill(data)
-        depend = _Depend(values, set(values))
+        depend = _Depend(values, latents)
         with ONE_AT_A_TIME, depend:
             seed(model, 0)(*args, **kwargs)
         compare(sites, depend.sites)
-        notes.update(depend.notes)
-        traits.update(depend.traits)
-        return depend.kept, depend.results
+        return (depend.kept, depend.deterministics), depend.densities
 
     dtype = jnp.result_type(float)
-    values = {site.name: jax.ShapeDtypeStruct(site.shape, dtype) for site in latents}
+    values = {name: jax.ShapeDtypeStruct(site.shape, dtype) for name, site in latents.items()}
     traced, shapes = jax.make_jaxpr(run, return_shape=True)(data, values)
     inputs = [frozenset[str]()] * len(data) + [frozenset({name}) for name in sorted(values)]
     found_names = depends_on(traced.jaxpr, inputs)
     structure = jax.tree.structure(shapes)
-    depends, _ = jax.tree.unflatten(structure, found_names)
+    (depends, _), _ = jax.tree.unflatten(structure, found_names)
     digests = output_digests(traced, [*(f"data {i}" for i in range(len(data))), *sorted(values)])
-    _, results = jax.tree.unflatten(structure, digests)
+    (_, deterministics), densities = jax.tree.unflatten(structure, digests)
 
     def names(found: Any) -> tuple[str, ...]:
         union = frozenset().union(*jax.tree.leaves(found, is_leaf=lambda x: x == frozenset()))
-        return tuple(site.name for site in latents if site.name in union)
+        return tuple(name for name in latents if name in union)
 
     result = dict(sites)
     for name, found in depends.items():
@@ -221,13 +240,21 @@ def _with_parents(
             loc_parents=names(found["loc"]),
             scale_parents=names(found["scale"]),
             parents=names(found["all"]),
-            standardizable=site.kind == "latent" and name not in notes and not _in_cond(site),
-            note=notes.get(name, site.note),
-            **traits.get(name, Traits())._asdict(),
+            standardizable=site.kind == "latent"
+            and name not in depend.notes
+            and not _in_cond(site),
+            note=depend.notes.get(name, site.note),
+            **depend.traits.get(name, Traits())._asdict(),
         )
+    looking = -perf_counter()
+    if implicit:
+        result = with_implied(traced, shapes, data, arguments.names(model), result, depend.priors)
+    looking += perf_counter()
     # A model that reads a global keeps its identity when the global changes, and would reuse
     # outdated compiled code. The digests change with it.
-    return result, {name: "".join(jax.tree.leaves(parts)) for name, parts in results.items()}
+    computed = {**deterministics, **densities}
+    digests = {name: "".join(jax.tree.leaves(parts)) for name, parts in computed.items()}
+    return result, digests, looking
 
 
 # -- which sites to reparameterize ------------------------------------------------------------
@@ -259,6 +286,9 @@ def _decide(site: Site, asked: Any, wanted: set[str] | None) -> Site:
     if not site.standardizable:
         note = "inside cond" if _in_cond(site) else site.note
         return replace(site, note=f"{note}; stays centered")
+    if site.implied is not None:
+        chosen = wanted is None or site.name in wanted
+        return as_implied(site) if chosen else replace(site, implied=None, note="not requested")
     coupled = site.coupling is not Coupling.NONE
     dependent = bool(site.loc_parents or site.scale_parents or coupled)
     dependent |= site.heavy and site.size > 1  # such as local scales
@@ -275,6 +305,8 @@ def _decide(site: Site, asked: Any, wanted: set[str] | None) -> Site:
         reason += "; heavy tails"
     if dependent != candidate:
         reason += "; requested" if candidate else "; not requested"
+    if site.alike and not candidate:
+        reason += f"; not seen as non-centered by hand: {site.refusal}"
     if site.note:
         reason += f"; {site.note}"
     return replace(site, candidate=candidate, note=reason)

@@ -35,6 +35,16 @@ def numpyro_code(tree: xarray.DataTree) -> str:
     left = []
     for name in lam.sites:
         family, shapes = entries[name]["distribution"], entries[name]["shape_parameters"]
+        if entries[name].get("by_hand"):
+            written = entries[name]["statement"]
+            if not written:
+                left.append(f"# {name!r} stays as it is: non-centered by hand.")
+                continue
+            own = entries[name]["through"] or name
+            left.append(f"# {name!r} is non-centered by hand. Instead of it and of {own!r}, write")
+            left.append(f"#     {written}")
+            lines.append(f"    {own!r}: LocScaleReparam({_array(np.asarray(lam[name]))}),")
+            continue
         if shapes is None:
             left.append(f"# {name!r} stays centered: LocScaleReparam does not support {family}.")
         elif not np.array_equal(lam[name], lam.scale[name]):

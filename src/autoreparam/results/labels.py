@@ -225,6 +225,9 @@ def described(program: Program, names: Mapping[str, str]) -> str:
                 "shape": list(site.shape),
                 "parents": list(site.parents),
                 "candidate": site.candidate,
+                "by_hand": site.implied is not None,
+                "through": site.implied.through if site.implied else "",
+                "statement": site.statement,
                 "note": site.note,
             }
             for site in program.sites

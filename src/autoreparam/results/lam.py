@@ -134,6 +134,9 @@ def lam_columns(tree: xarray.DataTree, counts: Mapping[str, int]) -> dict[str, n
     `counts` has the number of scalars of each variable of the table.
     """
     by_variable = {str(parts["lam"].name): parts for parts in lam_parts(tree).values()}
+    for entry in json.loads(tree.attrs.get("sites", "[]")):  # what a table leaves out has its site
+        if entry.get("through") and entry["through"].replace("/", ".") not in counts:
+            by_variable[entry["variable"]] = lam_parts(tree).get(entry["name"], {})
     slots = slot_count(tree)
     columns = {}
     for title, part in COLUMNS.items():

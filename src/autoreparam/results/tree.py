@@ -146,7 +146,12 @@ def _labels(
     }
     shapes |= {keys[name]: np.shape(value) for name, value in constant.items()}
     names = unique(shapes, set())
-    lam = lam_variables(parameterizations, shapes, names)
+    through = {
+        site.name: names.get(site.implied.through, names[site.name])
+        for site in program.candidates
+        if site.implied is not None
+    }
+    lam = lam_variables(parameterizations, shapes, {**names, **through})
     taken = {*drawn, *observed, *lam, *RESERVED}
     return Labels.of(program, shapes, names, taken, coords or {}, dims or {}), keys, lam
 

@@ -66,6 +66,7 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
         "fit_converged": int(NOT_CONVERGED not in notes),
         "sampling_time": state.seconds,
         "learning_time": state.seconds_learning,
+        "looking_time": session.engine.target.program.structure.looking,
         "notes": notes,
         **transitions,
     }

@@ -97,6 +97,7 @@ class Settings:
     save_working: bool
     precision: str = "auto"
     adaptation: Adaptation = field(default_factory=Adaptation)
+    implicit: bool = True
 
     @property
     def policy(self) -> Policy:
@@ -119,7 +120,7 @@ class Settings:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Settings:
         """The settings, as read back from JSON, without what an older release did not store."""
-        words = dict(stored)
+        words = {"implicit": False, **stored}  # an older release did not look
         if "adaptation" in words:
             words["adaptation"] = Adaptation.from_dict(words["adaptation"])
         return cls(**words)
@@ -163,6 +164,8 @@ class Settings:
                 "adaptation: expected an Adaptation, the numbers that steer warm-up; found "
                 f"{type(self.adaptation).__name__}"
             )
+        if not isinstance(self.implicit, bool):
+            raise AutoreparamError(f"implicit: expected True or False; found {self.implicit!r}")
         if max(self.draws, self.warmup) > MOST:
             raise AutoreparamError(
                 f"draws and warmup: expected at most {MOST:,} each; found "

@@ -51,6 +51,7 @@ class SiteRow:
     inflation_after: float
     ess: float
     r_hat: float
+    suggestion: str  # the statement that a person would write now, if not the one there is
 
 
 @dataclass(frozen=True)
@@ -196,8 +197,9 @@ def _row(
         r_hat = float(here.r_hat[here.varies].max())
     lam, tail = (_range(parts[part]) if part in parts else None for part in ("lam", "tail"))
     before, after = (_inflation(tree, name, when) for when in ("before", "after"))
+    through = entry.get("through", "")
     return SiteRow(
-        name=entry["name"],
+        name=f"{through} (from {entry['name']})" if through else entry["name"],
         distribution=entry["distribution"],
         shape=tuple(entry["shape"]),
         parents=tuple(entry["parents"]),
@@ -209,7 +211,16 @@ def _row(
         inflation_after=after,
         ess=ess,
         r_hat=r_hat,
+        suggestion=entry.get("statement", "") if _on_the_other_side(entry, parts) else "",
     )
+
+
+def _on_the_other_side(entry: Mapping[str, Any], parts: Mapping[str, xarray.DataArray]) -> bool:
+    """Whether most elements are sampled nearer to the form that the site is not written in."""
+    if "lam" not in parts:
+        return False
+    centered = np.nanmean(parts["lam"].values) > 0.5
+    return bool(centered == entry.get("by_hand", False))
 
 
 def _range(variable: xarray.DataArray) -> tuple[float, float] | None:

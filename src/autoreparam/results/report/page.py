@@ -122,7 +122,20 @@ def _sites(rows: list[SiteRow]) -> tuple[str, str]:
         "<p>λ says how far an element is centered; a tail, how much lighter heavy tails were made "
         "for the sampler. ESS is the smallest over the site's elements, R-hat the largest.</p>"
     )
-    return "Sites", text + Table(head, lines).to_html("Latent sites of the model", "sites")
+    table = Table(head, lines).to_html("Latent sites of the model", "sites")
+    return "Sites", text + table + _suggestions(rows)
+
+
+def _suggestions(rows: list[SiteRow]) -> str:
+    """What a person would write now, for sites that are sampled in their other form."""
+    statements = [escape(row.suggestion) for row in rows if row.suggestion]
+    if not statements:
+        return ""
+    code = "\n".join(statements)
+    return (
+        "<p>Most elements of these sites are sampled nearer to their other form. Written by hand, "
+        f"it would be</p><pre><code>{code}</code></pre>"
+    )
 
 
 def _lam_range(lam: tuple[float, float] | None) -> str:

@@ -1,0 +1,275 @@
+"""Runs of the model that place every latent and add up the terms of the log density."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+from numpyro.distributions import biject_to
+from numpyro.primitives import Messenger
+
+from autoreparam.errors import ModelError
+from autoreparam.program.families import Standardized, standardize, unwrap
+from autoreparam.program.loops import Give, enter_steps, given_values, is_scan, whatever
+from autoreparam.program.maps import Point, SiteMap
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.site import ONE_AT_A_TIME
+from autoreparam.program.trace import Program, Site
+from autoreparam.program.working import site_map
+
+
+class Visit(Messenger, ABC):
+    """Runs the model once, placing every latent and adding up the terms of the log density."""
+
+    def __init__(self, program: Program):
+        super().__init__()
+        self.program = program
+        self.site = program.structure.by_name
+        self.values: dict[str, Array] = {}
+        self.working: dict[str, Array] = {}
+        self.terms: list[Array] = []
+        self.log_dets: dict[str, Array] = {}
+        self.observed: dict[str, Array] = {}
+        self.likelihoods: dict[str, Array] = {}
+        self.loops = 0
+        self.known: dict[int, Any] = {}  # what the model implies, as far as it was computed
+
+    def run(self) -> None:
+        """Runs the model; afterwards all of its latents are placed."""
+        with ONE_AT_A_TIME, self:
+            self.program.run()
+        for site in self.program.latents:
+            if site.name not in self.values:
+                raise ModelError(
+                    f"site '{site.name}' was there when the model was inspected but is missing "
+                    "now: the model's structure changes between runs. Make it depend only on the "
+                    "arguments."
+                )
+
+    def process_message(self, msg) -> None:
+        """Places a latent, or notes what a statement adds."""
+        if msg["type"] == "control_flow":
+            self._enter(msg)
+        elif msg["type"] == "deterministic":
+            self.values[msg["name"]] = msg["value"]
+        elif msg["type"] == "sample":
+            self._sample(msg)
+
+    def _enter(self, msg) -> None:
+        """Gives the sites of a scan or cond their values."""
+        here = [site for site in self.program.latents if site.loop and site.loop[0] == self.loops]
+        self.loops += 1
+        if is_scan(msg):
+            series = {site.name: self.series(site) for site in _in_order(here)}
+            enter_steps(msg, series, self.step)
+        else:
+            inside = {site.name: self.scanned(site) for site in here}
+            msg["kwargs"]["substitute_stack"].append(("substitute", inside))
+
+    def _sample(self, msg) -> None:
+        site = self.site.get(msg["name"])
+        if site is None:
+            raise ModelError(
+                f"site '{msg['name']}' was not there when the model was inspected: the model's "
+                "structure changes between runs. Make it depend only on the arguments."
+            )
+        if site.kind == "latent":
+            value, log_prob = self.place(site, msg)
+            msg["value"] = self.values[site.name] = value
+        elif site.kind == "deterministic":  # a point mass
+            base = unwrap(msg["fn"])[0]
+            msg["value"] = self.values[site.name] = jnp.broadcast_to(base.v, site.shape)
+            log_prob = jnp.asarray(base.log_density)
+        else:
+            log_prob = msg["fn"].log_prob(msg["value"])
+            if site.kind == "observed":
+                self.observed[site.name] = jnp.asarray(msg["value"])
+                self.likelihoods[site.name] = log_prob
+            log_prob = log_prob if msg["scale"] is None else msg["scale"] * log_prob
+        self.terms.append(jnp.sum(log_prob))
+
+    @abstractmethod
+    def place(self, site: Site, msg) -> tuple[Array, Array]:
+        """The value of a latent, and its share of the log density."""
+
+    @abstractmethod
+    def scanned(self, site: Site) -> Array:
+        """The value of a latent inside `cond`, or of one that stays centered inside `scan`."""
+
+    def rule(self, site: Site, fn: Any, values: Mapping[str, Any]) -> Standardized:
+        """The rule of a candidate, at the values of the latents that it depends on."""
+        if site.implied is None:
+            return standardize(fn, sequential=site.loop is not None)
+        return site.implied.rule(standardize(fn), values, self.program.data, self.known)
+
+    def series(self, site: Site) -> Any:
+        """What each step of `scan` needs to compute the value of a latent."""
+        return self.scanned(site)
+
+    def step(self, here: dict[str, Any]) -> Give:
+        """The handler that gives the latents of one step their values."""
+        return given_values(here)
+
+
+class AtWorking(Visit):
+    """Latents at working coordinates under λ; densities include the Jacobian.
+
+    What a latent was made into by hand may depend on latents that come after it. Their values are
+    found by running the model before, with anything in its place: they do not depend on it.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        working: Mapping[str, Array],
+        lam: Parameterization,
+        rounds: int | None = None,
+    ):
+        super().__init__(program)
+        self.lam = lam
+        self.working = dict(working)
+        self.maps: dict[str, tuple[SiteMap, Point]] = {}
+        self.rounds = program.structure.rounds if rounds is None else rounds
+        self.ahead: dict[str, Array] = {}
+
+    def run(self) -> None:
+        """Runs the model, ahead as often as needed; afterwards all of its latents are placed."""
+        if self.rounds:
+            before = AtWorking(self.program, self.working, self.lam, self.rounds - 1)
+            before.run()
+            self.ahead = before.values
+        super().run()
+
+    def place(self, site: Site, msg) -> tuple[Array, Array]:
+        """The value of a latent at its working coordinates, and its share with the Jacobian."""
+        working, scale = self.working[site.name], msg["scale"]
+        if not site.candidate:
+            transform = biject_to(msg["fn"].support)
+            value = transform(working)
+            log_det = transform.log_abs_det_jacobian(working, value)
+            log_prob = msg["fn"].log_prob(value)
+            log_prob = log_prob if scale is None else scale * log_prob
+            self.log_dets[site.name] = log_det
+            return value, jnp.sum(log_prob) + jnp.sum(log_det)
+        mask = unwrap(msg["fn"])[1]
+        if site.name not in self.maps and not self._find(site, msg["fn"], mask):
+            return jnp.full(site.shape, 0.5), jnp.zeros(())
+        map_, point = self.maps[site.name]
+        log_det = jnp.broadcast_to(map_.log_det(point), site.unconstrained_shape)
+        self.log_dets[site.name] = log_det
+        if scale is None and mask is None:
+            return map_.value(point), map_.total_log_prob(point)
+        scale = per_element(scale, msg["fn"].event_dim)
+        return map_.value(point), temper(map_.log_prob(point), log_det, scale, mask)
+
+    def _find(self, site: Site, fn: Any, mask: Any) -> bool:
+        """Finds the map and the point of a candidate; not yet where what it needs comes later."""
+        values = {**self.ahead, **self.values}
+        if site.implied is not None and not site.implied.names <= values.keys():
+            return False
+        map_ = site_map(self.rule(site, fn, values), self.lam.of(site.name), mask)
+        self.maps[site.name] = (map_, map_.point(self.working[site.name]))
+        return True
+
+    def scanned(self, site: Site) -> Array:
+        """The value of a latent that stays centered."""
+        return biject_to(site.scanned)(self.working[site.name])
+
+    def series(self, site: Site) -> Any:
+        """What each step of `scan` needs to compute the value of a latent."""
+        if not site.candidate:
+            return self.scanned(site)
+        if site.implied is None:
+            return self.working[site.name], self.lam.of(site.name).spread()
+        if not self._find(site, site.implied.prior(), None):
+            return jnp.full(site.shape, 0.5)
+        map_, point = self.maps[site.name]
+        self.values[site.name] = map_.value(point)
+        return self.values[site.name]
+
+    def step(self, here: dict[str, Any]) -> Give:
+        """The handler that computes the values of one step's latents."""
+
+        def give(name: str, found: Any):
+            if not self.site[name].candidate or self.site[name].implied is not None:
+                return partial(whatever, found)
+            working, lam = found
+
+            def value(fn):
+                rule = standardize(fn, sequential=True)
+                map_ = site_map(rule, lam, unwrap(fn)[1])
+                return map_.value(map_.point(working))
+
+            return value
+
+        return Give({name: give(name, found) for name, found in here.items()})
+
+
+class AtValues(Visit):
+    """Latents at the model's own values; densities without the Jacobian."""
+
+    def __init__(self, program: Program, values: Mapping, lam: Parameterization | None):
+        super().__init__(program)
+        self.given, self.lam = values, lam
+
+    def place(self, site: Site, msg) -> tuple[Array, Array]:
+        """The given value, and its share of the log density."""
+        value = self._given(site)
+        if self.lam is not None:
+            if site.candidate:
+                mask = unwrap(msg["fn"])[1]
+                rule = self.rule(site, msg["fn"], self.given)
+                map_ = site_map(rule, self.lam.of(site.name), mask)
+                self.working[site.name] = map_.working(map_.point_of_value(value))
+            else:
+                self.working[site.name] = biject_to(msg["fn"].support).inv(value)
+        log_prob = msg["fn"].log_prob(value)
+        return value, log_prob if msg["scale"] is None else msg["scale"] * log_prob
+
+    def scanned(self, site: Site) -> Array:
+        """The given value."""
+        return self._given(site)
+
+    def _given(self, site: Site) -> Array:
+        if site.name not in self.given:
+            raise ModelError(f"site '{site.name}' has no value; every latent needs one")
+        value = jnp.asarray(self.given[site.name])
+        if value.shape != site.shape:
+            raise ModelError(
+                f"site '{site.name}': expected a value of shape {site.shape}, found {value.shape}"
+            )
+        return value
+
+
+def _in_order(sites: list[Site]) -> list[Site]:
+    """The sites of a loop, those that the model implies last, each after what it depends on."""
+    ordered = [site for site in sites if site.implied is None]
+    waiting = [site for site in sites if site.implied is not None]
+    while waiting:
+        names = {site.name for site in waiting}
+        ready = [site for site in waiting if not site.implied.names & names]
+        ordered += ready
+        waiting = [site for site in waiting if site not in ready]
+    return ordered
+
+
+def per_element(scale: Any, event_dim: int) -> Any:
+    """The factor of a `scale` handler, shaped to multiply the elements of a site's value."""
+    if scale is None or jnp.ndim(scale) == 0:
+        return scale
+    return jnp.reshape(scale, jnp.shape(scale) + (1,) * event_dim)
+
+
+def temper(log_prob: Array, log_det: Array, scale: Any, mask: Any) -> Array:
+    """Working log density of a site whose own density is scaled or masked.
+
+    The density of the values is scaled, the Jacobian is not: `c log p(z) + log |dz / d working|`.
+    """
+    weight: Any = 1.0 if scale is None else scale
+    if mask is None:
+        return weight * (log_prob - log_det) + log_det
+    return jnp.where(mask, weight * (log_prob - log_det), 0.0) + log_det
