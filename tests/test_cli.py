@@ -116,6 +116,24 @@ def test_resume_extends_a_run_and_speaks_json(folder, sampled):
     assert set(found["summary"]) == {"mu", "theta[0]", "theta[1]", "theta[2]"}
 
 
+def test_predict_replicates_the_data_predicts_new_groups_and_asks_which(
+    folder, sampled, monkeypatch
+):
+    words = ("predict", "model.py:groups", "--draws", "run.zarr")
+    assert "posterior_predictive: mean" in good(folder, *words, "--data", "data.json")
+    (folder / "new.json").write_text(json.dumps({"sigma": [1.0, 1.0]}))
+    said = refused(folder, monkeypatch, *words, "--data", "new.json")
+    assert "Pass new=['group'] (--new group) if they are new" in said
+    said = good(folder, *words, "--data", "new.json", "--new", "group", "--out", "new.zarr")
+    assert "y[1]" in said
+    assert read_tree(folder / "new.zarr")["predictions"]["theta"].shape == (2, 30, 2)
+
+
+def test_predict_without_a_run_draws_from_the_prior(folder):
+    words = ("predict", "model.py:groups", "--set", "sigma=[1, 1]", "--num-draws", 20, "--json")
+    assert set(json.loads(good(folder, *words))["summary"]) == {"y[0]", "y[1]"}
+
+
 def test_resume_refuses_other_data(folder, sampled, monkeypatch):
     (folder / "other.json").write_text(json.dumps(DATA | {"y": [9.0, 9.0, 9.0]}))
     words = ("resume", "kept", "model.py:groups", "--data", "other.json")

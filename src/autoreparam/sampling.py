@@ -27,6 +27,7 @@ from autoreparam.results.scalars import load_libraries
 from autoreparam.results.storage import Store
 from autoreparam.run.begin import blank_state, build_engine, first_state
 from autoreparam.run.finish import Shown, build_tree, check_labels, warn
+from autoreparam.run.notes import about_call
 from autoreparam.run.precision import begin_precisely, in_precision
 from autoreparam.run.session import Session
 from autoreparam.run.settings import METHODS, Adaptation, Settings
@@ -95,7 +96,9 @@ def sample(
             store = Store.create(checkpoint, identify(program), settings.to_dict())
         engine = build_engine(program, settings)
         state = first_state(engine, settings, parameterization, init, bar)
-        return Session(settings, engine, state, store)
+        wanted = {"log_likelihood": log_likelihood, "posterior_predictive": posterior_predictive}
+        about = about_call(program, model, args, kwargs, wanted)
+        return Session(settings, engine, replace(state, notes=(*about, *state.notes)), store)
 
     with in_precision(precision), ExitStack() as stack:
         with Progress(progress) as bar, meanwhile(load_libraries):

@@ -24,7 +24,7 @@ class Site:
     """What a site is, what it depends on, what can be done with it."""
 
     name: str
-    kind: str  # "latent", "observed", "factor" or "deterministic"
+    kind: str  # "latent", "discrete" (and summed out), "observed", "factor" or "deterministic"
     distribution: str
     shape: tuple[int, ...]
     event_dim: int

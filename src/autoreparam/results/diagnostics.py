@@ -10,6 +10,7 @@ import numpy as np
 
 from autoreparam.errors import AutoreparamError, known
 from autoreparam.results.lam import lam_columns, sites
+from autoreparam.results.predicted import predicted_group, predicted_summary
 from autoreparam.results.scalars import COLUMNS, Measured, measure, slowest
 from autoreparam.results.summary import Summary
 from autoreparam.results.tree import texts
@@ -91,17 +92,15 @@ def _others(tree: xarray.DataTree, latents: list[xarray.DataArray]) -> list[xarr
 def summary(tree: xarray.DataTree, var_names: Iterable[str] | None = None) -> Summary:
     """A table with one row per scalar: its posterior, how well it was estimated, and λ.
 
+    Of a tree of predictions it shows what was predicted.
+
     >>> table = summary(tree)
-    >>> table.to_dict()["theta[0]"]["ess_bulk"]
+    >>> table.to_dataframe().loc["theta[0]", "ess_bulk"]
     """
+    if predicted := predicted_group(tree):
+        return predicted_summary(predicted, _asked(predicted, var_names))
     posterior = _group(tree, "posterior")
-    names = [str(name) for name in posterior.data_vars]
-    if var_names is not None:
-        asked = [var_names] if isinstance(var_names, str) else list(var_names)
-        for name in asked:
-            if name not in names:
-                raise AutoreparamError(f"var_names: no variable '{name}'; there are {known(names)}")
-        names = asked
+    names = _asked(posterior, var_names)
     measured = {name: measure(posterior[name]) for name in names}
     parts = [m.columns() for m in measured.values()]
     columns = {key: np.concatenate([np.empty(0), *(p[key] for p in parts)]) for key in COLUMNS}
@@ -111,6 +110,18 @@ def summary(tree: xarray.DataTree, var_names: Iterable[str] | None = None) -> Su
     if all(name in measured for name in latents):
         footer = _in_a_line(efficiency_of(tree, [measured[name] for name in latents]))
     return Summary(tuple(label for m in measured.values() for label in m.labels), columns, footer)
+
+
+def _asked(group: Any, var_names: Iterable[str] | None) -> list[str]:
+    """The variables to show."""
+    names = [str(name) for name in group.data_vars]
+    if var_names is None:
+        return names
+    asked = [var_names] if isinstance(var_names, str) else list(var_names)
+    for name in asked:
+        if name not in names:
+            raise AutoreparamError(f"var_names: no variable '{name}'; there are {known(names)}")
+    return asked
 
 
 def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list[str]:

@@ -28,13 +28,15 @@ class Labels:
 
     @classmethod
     def of(cls, program: Program, shapes, names, taken: set[str], coords, dims) -> Labels:
-        """Plates name the axes of sites; what the user asks for takes precedence."""
-        plates = _plates(program, shapes)
-        renamed = unique(
-            sorted({plate for axes in plates.values() for plate in axes if plate}), taken
-        )
+        """Plates name the axes of sites; what the user asks for takes precedence.
+
+        Axes of constants are those of the only plate of their length.
+        """
+        plates, sizes = _plates(program, shapes)
+        renamed = unique(sorted(sizes), taken)
         asked = by_site(dims, names, "dims")
         constants = set(shapes) - {site.name for site in program.sites}
+        plates |= {name: _plates_by_length(shapes[name], sizes) for name in constants}
         chosen = {
             name: _axes(
                 name,
@@ -80,8 +82,8 @@ def unique(names: Iterable[str], taken: set[str]) -> dict[str, str]:
     return result
 
 
-def _plates(program: Program, shapes) -> dict[str, list[str | None]]:
-    """For each site, the plate of each axis, where its values really vary along that plate."""
+def _plates(program: Program, shapes) -> tuple[dict[str, list[str | None]], dict[str, int]]:
+    """For each site, the plate of each axis where its values vary along it; lengths of plates."""
     sizes: dict[str, int] = {}
     # A deterministic keeps whatever shape it was given, so it does not decide how long a plate is
     # if a sampled site does.
@@ -98,7 +100,14 @@ def _plates(program: Program, shapes) -> dict[str, list[str | None]]:
             if -axis <= len(axes) and shapes[site.name][axis] == sizes[plate]:
                 axes[axis] = plate
         plates[site.name] = axes
-    return plates
+    return plates, sizes
+
+
+def _plates_by_length(shape: tuple[int, ...], sizes: Mapping[str, int]) -> list[str | None]:
+    """The only plate of the length of each axis, unless two axes would share it."""
+    fitting = [[plate for plate in sizes if sizes[plate] == length] for length in shape]
+    names = [plates[0] if len(plates) == 1 else None for plates in fitting]
+    return [name if names.count(name) == 1 else None for name in names]
 
 
 def _axes(name, shape, plates, asked, taken) -> list[str]:

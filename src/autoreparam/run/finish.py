@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect as python_inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
@@ -14,14 +13,15 @@ import numpy as np
 from autoreparam.errors import SamplingWarning
 from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.integrator import INTEGRATORS
+from autoreparam.program.named import constants
 from autoreparam.program.parameterization import Parameterization
-from autoreparam.program.program import Program
 from autoreparam.program.target import Target
 from autoreparam.results.diagnostics import e_bfmi, warnings_for
 from autoreparam.results.learning import learning_tree
 from autoreparam.results.tree import Draws, to_tree
 from autoreparam.run.begin import NOT_CONVERGED
 from autoreparam.run.mapping import by_rows, likelihoods, map_back, predictions
+from autoreparam.run.notes import has_data
 from autoreparam.run.session import Chunk, Session
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
         **_of_all_transitions(session),
     }
     seed = jax.random.fold_in(jax.random.key(settings.seed), 1)
+    data = has_data(session.engine.target.program)
     tree = _to_tree(
         session,
         shown,
@@ -80,9 +81,9 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
         warmup=_draws(session, "warmup", 1) if keep_warmup else None,
         ledger=state.gradients._asdict(),
         attrs=attrs,
-        log_likelihood=_each(session, likelihoods) if shown.log_likelihood else None,
+        log_likelihood=_each(session, likelihoods) if shown.log_likelihood and data else None,
         posterior_predictive=(
-            _each(session, predictions, seed) if shown.posterior_predictive else None
+            _each(session, predictions, seed) if shown.posterior_predictive and data else None
         ),
     )
     if state.reports:
@@ -118,7 +119,7 @@ def _to_tree(session: Session, shown: Shown, sampling: Draws, **parts: Any) -> x
         sampling,
         parameterizations=[_numpy(lam) for lam in session.state.lams],
         observed=observed,
-        constant=_constants(program, observed),
+        constant=constants(program, observed),
         coords=shown.coords,
         dims=shown.dims,
         var_names=shown.var_names,
@@ -184,20 +185,3 @@ def _joined(session: Session, chunks: list[Chunk], thin: int) -> Trail:
 
 def _numpy(lam: Parameterization) -> Parameterization:
     return jax.tree.map(np.asarray, lam)
-
-
-def _constants(program: Program, observed: Mapping[str, Any]) -> dict[str, Any]:
-    """The model's array arguments by name, without the observed ones."""
-    args, kwargs = program.structure.arguments.fill(program.data)
-    try:
-        names = list(python_inspect.signature(program.structure.model).parameters)
-    except (TypeError, ValueError):
-        names = []
-    named = {**dict(zip(names, args)), **kwargs}
-    return {
-        name: np.asarray(value)
-        for name, value in named.items()
-        if isinstance(value, np.ndarray | jax.Array | float | int)
-        and not isinstance(value, bool)
-        and not any(np.array_equal(value, seen) for seen in observed.values())
-    }
