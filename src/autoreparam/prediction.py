@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from autoreparam.errors import AutoreparamError, ModelError, known
+from autoreparam.errors import AutoreparamError, ModelError, SamplingWarning, known
 from autoreparam.program.blocks import in_blocks
 from autoreparam.program.named import constants
 from autoreparam.program.outline import outline, unobserved
@@ -45,7 +47,8 @@ def predict(
     With the arguments of the run it gives `posterior_predictive`: what the run observed, drawn
     again. With other arguments it gives `predictions`: what they leave out (`y=None`), every
     deterministic, and groups that the run has not seen, drawn from their prior given the draws.
-    Without draws it gives `prior` and `prior_predictive`.
+    Without draws it gives `prior` and `prior_predictive`. Discrete latents, which a run sums out,
+    are drawn given the draws and the data of the call (`posterior`, or `predictions`).
 
     >>> future = ar.predict(model, (x_new,), draws=tree)
     >>> future["predictions"]["y"].mean(("chain", "draw"))
@@ -70,13 +73,15 @@ def predict(
             origins = find_origins(program, draws, data, coords or {}, chosen, same)
             values = {name: _rows(draws, name) for name in origins}
         same = same and all(origin.complete for origin in origins.values())
-        wanted = _wanted(program, data, origins, draws is None, same)
-        key = jax.random.key(seed)
-        count = num_draws if draws is None else int(np.prod(_lead(draws)))
-        found = _simulate_all(program, values, origins, key, same, count, wanted)
-    lead = (1, num_draws) if draws is None else _lead(draws)
-    shaped = {name: rows.reshape(*lead, *rows.shape[1:]) for name, rows in found.items()}
-    predicted = Predicted(program, shaped, frozenset(data), origins, given)
+        lead = (1, num_draws) if draws is None else _lead(draws)
+        run = partial(_simulate_all, program, values, origins, jax.random.key(seed), lead)
+        inferred = _inferred(program, data, draws)
+        found = {}
+        if same or not inferred:
+            found = run(_wanted(program, data, origins, draws is None, same), replicate=same)
+        if inferred:
+            found |= run(inferred, replicate=False, given_data=True)
+    predicted = Predicted(program, found, frozenset(data), origins, given)
     return to_predictions(predicted, draws, same, var_names, coords, dims)
 
 
@@ -113,6 +118,26 @@ def _wanted(program: Program, data: set[str], origins, prior: bool, same: bool) 
     return tuple(left)
 
 
+def _inferred(program: Program, data: set[str], draws: Any) -> tuple[str, ...]:
+    """Discrete latents that the draws left out, and what depends on them, where data are given."""
+    kinds = {site.name: site.kind for site in program.sites}
+    if draws is None or any(kinds[name] != "observed" for name in data):
+        return ()
+    left = [n for n in kinds if find_variable(draws["posterior"], n) is None and n not in data]
+    discrete = [name for name in left if kinds[name] == "discrete"]
+    if not discrete:
+        return ()
+    scanned = [name for name in discrete if program[name].loop is not None]
+    if scanned:
+        warnings.warn(
+            f"{known(scanned)} is not drawn given the data: NumPyro cannot do that inside scan.",
+            SamplingWarning,
+            stacklevel=3,
+        )
+        return ()
+    return tuple(name for name in left if kinds[name] in ("discrete", "deterministic"))
+
+
 def _rows(draws: xarray.DataTree, site: str) -> np.ndarray:
     values = np.asarray(find_variable(draws["posterior"], site))
     return values.reshape(-1, *values.shape[2:])
@@ -123,22 +148,32 @@ def _lead(draws: xarray.DataTree) -> tuple[int, int]:
     return sizes["chain"], sizes["draw"]
 
 
-def _simulate_all(program, values, origins, key, replicate, count, wanted) -> dict[str, np.ndarray]:
+def _simulate_all(
+    program: Program,
+    values: Mapping[str, np.ndarray],
+    origins: Mapping[str, Origin],
+    key: Any,
+    lead: tuple[int, int],
+    wanted: tuple[str, ...],
+    **how: bool,
+) -> dict[str, np.ndarray]:
+    """The wanted sites for every draw, of shape (chain, draw, *shape), a block at a time."""
     size = sum(int(np.prod(program[name].shape)) for name in wanted) + 1
 
     @jax.jit
     def block(program, numbers, drawn):
         def one(number, drawn):
             own = jax.random.fold_in(key, number)
-            found = simulate(program, drawn, origins, own, replicate)
+            found = simulate(program, drawn, origins, own, **how)
             return {name: found[name] for name in wanted}
 
         return jax.vmap(one)(numbers, drawn)
 
-    names = list(values)
-    return in_blocks(
+    names, count = list(values), lead[0] * lead[1]
+    found = in_blocks(
         lambda first, numbers, *rows: block(program, numbers, dict(zip(names, rows))),
         max(1, min(ROWS, count, NUMBERS // size)),
         np.arange(count),
         *(values[name] for name in names),
     )
+    return {name: rows.reshape(*lead, *rows.shape[1:]) for name, rows in found.items()}

@@ -19,9 +19,9 @@ from autoreparam.program.centering import Centering
 from autoreparam.program.families import Unsupported, standardize, unwrap
 from autoreparam.program.loops import enter_steps, is_scan, steps
 from autoreparam.program.parameterization import Parameterization
-from autoreparam.program.target import Target, per_element
+from autoreparam.program.target import Target
 from autoreparam.program.trace import inspect
-from autoreparam.program.working import WorkingDistribution, site_map
+from autoreparam.program.working import WorkingDistribution, per_element, site_map
 
 
 def working_name(name: str) -> str:

@@ -13,6 +13,7 @@ from jax import Array
 from numpyro.handlers import block, seed, trace
 from numpyro.primitives import Messenger
 
+from autoreparam.program.enumeration import infer
 from autoreparam.program.families import unwrap
 from autoreparam.program.loops import Give, enter_steps, is_scan, steps
 from autoreparam.program.program import Program
@@ -58,22 +59,22 @@ def simulate(
     origins: Mapping[str, Origin],
     key: Array,
     replicate: bool,
+    given_data: bool = False,
 ) -> dict[str, Array]:
     """Values of every site, given one draw of some latents.
 
     Elements that the draw does not have come from their distribution given the rest, in the order
     of the model: that is their prior given the draw. With `replicate`, observed sites are drawn
-    too.
+    too. With `given_data`, discrete latents are drawn given what is observed.
     """
-    own, outer = jax.random.split(key)
-    with (
-        ONE_AT_A_TIME,
-        block(),
-        trace() as found,
-        seed(rng_seed=outer),
-        _Simulate(program, drawn, origins, own, replicate),
-    ):
-        program.run()
+    own, outer, last = jax.random.split(key, 3)
+
+    def run() -> None:
+        with _Simulate(program, drawn, origins, own, replicate):
+            program.run()
+
+    with ONE_AT_A_TIME, block(), trace() as found, seed(rng_seed=outer):
+        (infer(run, last) if given_data else run)()
     kinds = ("sample", "deterministic")
     return {name: jnp.asarray(s["value"]) for name, s in found.items() if s["type"] in kinds}
 
@@ -100,6 +101,7 @@ class _Simulate(Messenger):
             self._enter(msg)
         if msg["type"] != "sample" or msg.get("_control_flow_done"):
             return
+        msg["infer"] = dict(msg["infer"])  # NumPyro writes into it, and sites may share one
         if msg["name"] in self.origins:
             self.key, key = jax.random.split(self.key)
             msg["value"] = self._value(msg, key)

@@ -47,6 +47,11 @@ class Structure:
         return tuple(site for site in self.sites if site.kind == "latent")
 
     @cached_property
+    def discrete(self) -> tuple[Site, ...]:
+        """The discrete latents, which are summed out."""
+        return tuple(site for site in self.sites if site.kind == "discrete")
+
+    @cached_property
     def by_name(self) -> dict[str, Site]:
         """Every site under its name."""
         return {site.name: site for site in self.sites}

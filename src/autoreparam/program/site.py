@@ -35,6 +35,7 @@ class Site:
     loc_parents: tuple[str, ...] = ()
     scale_parents: tuple[str, ...] = ()
     parents: tuple[str, ...] = ()
+    discrete_parents: tuple[str, ...] = ()  # those that are summed out
     scanned: Any = None  # inside `scan` or `cond`: the constraint that its values satisfy
     loop: Loop | None = None  # the same: which one
     coupling: Coupling = Coupling.NONE

@@ -16,13 +16,14 @@ from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
 
 from autoreparam.errors import ModelError
+from autoreparam.program.enumeration import first_value, log_density
 from autoreparam.program.families import Standardized, standardize, unwrap
 from autoreparam.program.loops import Give, enter_steps, is_scan
 from autoreparam.program.maps import Point, SiteMap
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.site import ONE_AT_A_TIME
 from autoreparam.program.trace import Program, Site
-from autoreparam.program.working import site_map
+from autoreparam.program.working import per_element, site_map, temper
 
 
 @jax.tree_util.register_dataclass
@@ -45,15 +46,11 @@ class Target:
 
     def logdensity(self, position: Array, lam: Parameterization) -> Array:
         """`log p(z, x) + log |dz / d working|` at a working position."""
-        visit = _AtWorking(self.program, self.unflatten(position), lam)
-        visit.run()
-        return sum(visit.terms, jnp.zeros((), position.dtype))
+        return _AtWorking(self.program, self.unflatten(position), lam).total()
 
     def log_joint(self, values: Mapping[str, Array]) -> Array:
         """`log p(z, x)` at the model's own values, without any Jacobian."""
-        visit = _AtValues(self.program, values, None)
-        visit.run()
-        return sum(visit.terms, jnp.zeros((), self.program.dtype))
+        return _AtValues(self.program, values, None).total()
 
     def log_determinant(self, position: Array, lam: Parameterization) -> Array:
         """`log |dz / d working|`: what `logdensity` adds to the model's own log joint."""
@@ -175,24 +172,34 @@ class _Visit(Messenger, ABC):
                     "arguments."
                 )
 
+    def total(self) -> Array:
+        """The sum of all terms of the log density, and over all values of discrete latents."""
+        if self.program.structure.discrete:
+            return log_density(self)
+        self.run()
+        return sum(self.terms, jnp.zeros((), self.program.dtype))
+
     def process_message(self, msg) -> None:
         if msg["type"] == "control_flow":
-            self._enter(msg)
+            self.enter(msg)
         elif msg["type"] == "deterministic":
-            self.values[msg["name"]] = msg["value"]
+            if not self.site[msg["name"]].discrete_parents:
+                self.values[msg["name"]] = msg["value"]
         elif msg["type"] == "sample":
             self._sample(msg)
 
-    def _enter(self, msg) -> None:
-        """Gives the sites of a scan or cond their values."""
-        here = [site for site in self.program.latents if site.loop and site.loop[0] == self.loops]
+    def enter(self, msg, settle: bool = True) -> None:
+        """Gives the sites of a scan or cond their values; discrete ones only to settle them."""
+        inside = [site for site in self.program.sites if site.loop and site.loop[0] == self.loops]
+        here = [site for site in inside if site.kind == "latent"]
+        free = {s.name: first_value for s in inside if settle and s.kind == "discrete"}
         self.loops += 1
         if is_scan(msg):
             series = {site.name: self.series(site) for site in here}
-            enter_steps(msg, series, self.step)
+            enter_steps(msg, series, lambda own: Give({**self.step(own).values, **free}))
         else:
-            inside = {site.name: self.scanned(site) for site in here}
-            msg["kwargs"]["substitute_stack"].append(("substitute", inside))
+            values = {site.name: self.scanned(site) for site in here}
+            msg["kwargs"]["substitute_stack"].append(("substitute", values))
 
     def _sample(self, msg) -> None:
         site = self.site.get(msg["name"])
@@ -204,6 +211,9 @@ class _Visit(Messenger, ABC):
         if site.kind == "latent":
             value, log_prob = self.place(site, msg)
             msg["value"] = self.values[site.name] = value
+        elif site.kind == "discrete":
+            msg["value"] = first_value(msg["fn"]) if site.loop is None else msg["value"]
+            return
         elif site.kind == "deterministic":  # a point mass
             base = unwrap(msg["fn"])[0]
             msg["value"] = self.values[site.name] = jnp.broadcast_to(base.v, site.shape)
@@ -223,6 +233,10 @@ class _Visit(Messenger, ABC):
     @abstractmethod
     def scanned(self, site: Site) -> Array:
         """The value of a latent inside `cond`, or of one that stays centered inside `scan`."""
+
+    def scanned_log_det(self, site: Site) -> Array | None:
+        """The log-determinant of a site inside `scan` that stays centered."""
+        return None
 
     def series(self, site: Site) -> Any:
         """What each step of `scan` needs to compute the value of a latent."""
@@ -265,6 +279,10 @@ class _AtWorking(_Visit):
 
     def scanned(self, site: Site) -> Array:
         return biject_to(site.scanned)(self.working[site.name])
+
+    def scanned_log_det(self, site: Site) -> Array | None:
+        working = self.working[site.name]
+        return biject_to(site.scanned).log_abs_det_jacobian(working, self.scanned(site))
 
     def series(self, site: Site) -> Any:
         if not site.candidate:
@@ -327,21 +345,3 @@ def _rule(site: Site, msg) -> Standardized:
 def _constant(value: Array, fn: Any) -> Array:
     """The value, whatever the distribution."""
     return value
-
-
-def per_element(scale: Any, event_dim: int) -> Any:
-    """The factor of a `scale` handler, shaped to multiply the elements of a site's value."""
-    if scale is None or jnp.ndim(scale) == 0:
-        return scale
-    return jnp.reshape(scale, jnp.shape(scale) + (1,) * event_dim)
-
-
-def temper(log_prob: Array, log_det: Array, scale: Any, mask: Any) -> Array:
-    """Working log density of a site whose own density is scaled or masked.
-
-    The density of the values is scaled, the Jacobian is not: `c log p(z) + log |dz / d working|`.
-    """
-    weight: Any = 1.0 if scale is None else scale
-    if mask is None:
-        return weight * (log_prob - log_det) + log_det
-    return jnp.where(mask, weight * (log_prob - log_det), 0.0) + log_det

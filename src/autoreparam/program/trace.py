@@ -16,6 +16,7 @@ from numpyro.handlers import seed
 from autoreparam.errors import ModelError, known
 from autoreparam.program.arguments import Arguments, split
 from autoreparam.program.dependence import depends_on
+from autoreparam.program.enumeration import in_enumerated_scan, refuse_unplated, require_funsor
 from autoreparam.program.families import Unsupported, standardize
 from autoreparam.program.program import Program, Structure
 from autoreparam.program.record import Record, compare
@@ -131,7 +132,8 @@ class _Depend(Record):
         super().__init__()
         self.values, self.latents = values, latents
         self.kept: dict[str, Any] = {}
-        self.results: list[Any] = []  # log densities and deterministics
+        self.results: list[Any] = []  # log densities
+        self.deterministic: dict[str, Any] = {}
         self.notes: dict[str, str] = {}
         self.traits: dict[str, Traits] = {}
 
@@ -143,7 +145,7 @@ class _Depend(Record):
         if msg["type"] == "control_flow":
             msg["kwargs"]["substitute_stack"].append(("substitute", self.values))
         if msg["type"] == "deterministic":
-            self.results.append(msg["value"])
+            self.deterministic[msg["name"]] = msg["value"]
         if msg["type"] != "sample":
             return
         name, fn = msg["name"], msg["fn"]
@@ -164,29 +166,32 @@ class _Depend(Record):
 def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[str, Site], str]:
     """The sites with what they depend on, and a digest of what the model captures."""
     latents = [site for site in sites.values() if site.kind == "latent"]
+    discrete = [site for site in sites.values() if site.kind == "discrete"]
     notes: dict[str, str] = {}
     traits: dict[str, Traits] = {}
 
     def run(data, values):
         args, kwargs = arguments.fill(data)
-        depend = _Depend(values, set(values))
+        depend = _Depend(values, {site.name for site in latents})
         with ONE_AT_A_TIME, depend:
             seed(model, 0)(*args, **kwargs)
         compare(sites, depend.sites)
         notes.update(depend.notes)
         traits.update(depend.traits)
-        return depend.kept, depend.results
+        return depend.kept, depend.deterministic, depend.results
 
     dtype = jnp.result_type(float)
     values = {site.name: jax.ShapeDtypeStruct(site.shape, dtype) for site in latents}
+    counts = jnp.result_type(int)
+    values |= {site.name: jax.ShapeDtypeStruct(site.shape, counts) for site in discrete}
     traced, shapes = jax.make_jaxpr(run, return_shape=True)(data, values)
     inputs = [frozenset[str]()] * len(data) + [frozenset({name}) for name in sorted(values)]
     found_names = depends_on(traced.jaxpr, inputs)
-    depends, _ = jax.tree.unflatten(jax.tree.structure(shapes), found_names)
+    depends, computed, _ = jax.tree.unflatten(jax.tree.structure(shapes), found_names)
 
-    def names(found: Any) -> tuple[str, ...]:
+    def names(found: Any, among: list[Site] = latents) -> tuple[str, ...]:
         union = frozenset().union(*jax.tree.leaves(found, is_leaf=lambda x: x == frozenset()))
-        return tuple(site.name for site in latents if site.name in union)
+        return tuple(site.name for site in among if site.name in union)
 
     result = dict(sites)
     for name, found in depends.items():
@@ -196,10 +201,13 @@ def _with_parents(model, arguments, data, sites: dict[str, Site]) -> tuple[dict[
             loc_parents=names(found["loc"]),
             scale_parents=names(found["scale"]),
             parents=names(found["all"]),
+            discrete_parents=names(found["all"], discrete),
             standardizable=site.kind == "latent" and name not in notes and not _in_cond(site),
             note=notes.get(name, site.note),
             **traits.get(name, Traits())._asdict(),
         )
+    for name, found in computed.items():
+        result[name] = replace(result[name], discrete_parents=names(found, discrete))
     return result, fingerprint(traced)
 
 
@@ -235,7 +243,25 @@ def _choose(found: dict[str, Site], asked: str | Iterable[str]) -> tuple[Site, .
                     f"site '{name}' cannot be reparameterized: {why or found[name].kind}. "
                     f"Sites that can: {known(able)}."
                 )
-    return tuple(_decide(site, asked, wanted) for site in found.values())
+    sites = tuple(found.values())
+    if any(site.kind == "discrete" for site in sites):
+        require_funsor()
+        refuse_unplated(sites)
+        sites = tuple(_apart_from_discrete(site, sites) for site in sites)
+    return tuple(_decide(site, asked, wanted) for site in sites)
+
+
+def _apart_from_discrete(site: Site, sites: tuple[Site, ...]) -> Site:
+    """The site, which cannot move with locations that depend on what is summed out."""
+    if site.kind == "discrete":
+        return replace(site, note="summed out")
+    if site.discrete_parents:
+        note = f"depends on the discrete {', '.join(site.discrete_parents)}"
+        return replace(site, standardizable=False, note=note)
+    if in_enumerated_scan(site, sites):
+        note = "inside a scan with discrete latents"
+        return replace(site, standardizable=False, note=note)
+    return site
 
 
 def _decide(site: Site, asked: Any, wanted: set[str] | None) -> Site:

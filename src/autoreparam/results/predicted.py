@@ -70,6 +70,7 @@ def to_predictions(
         groups["prior_predictive"] = labels.dataset(data, lead)
     elif same_run:
         groups["posterior_predictive"] = labels.dataset(data, lead)
+        groups |= {"posterior": labels.dataset(rest, lead)} if rest else {}
     else:
         groups["predictions"] = labels.dataset(values, lead)
     place = "constant_data" if draws is None or same_run else "predictions_constant_data"
@@ -118,7 +119,7 @@ GROUPS = ("predictions", "posterior_predictive", "prior_predictive")
 def predicted_group(tree: xarray.DataTree) -> xarray.DataTree | None:
     """What a tree of predictions is about; None for the tree of a run."""
     children = getattr(tree, "children", {})
-    if "posterior" in children:
+    if "sample_stats" in children:
         return None
     return next((children[group] for group in GROUPS if group in children), None)
 

@@ -73,7 +73,8 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
         **_of_all_transitions(session),
     }
     seed = jax.random.fold_in(jax.random.key(settings.seed), 1)
-    data = has_data(session.engine.target.program)
+    program = session.engine.target.program
+    data = has_data(program)
     tree = _to_tree(
         session,
         shown,
@@ -81,7 +82,11 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
         warmup=_draws(session, "warmup", 1) if keep_warmup else None,
         ledger=state.gradients._asdict(),
         attrs=attrs,
-        log_likelihood=_each(session, likelihoods) if shown.log_likelihood and data else None,
+        log_likelihood=(
+            _each(session, likelihoods)
+            if shown.log_likelihood and data and not program.structure.discrete
+            else None
+        ),
         posterior_predictive=(
             _each(session, predictions, seed) if shown.posterior_predictive and data else None
         ),

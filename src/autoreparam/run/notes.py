@@ -27,6 +27,11 @@ def about_call(
         for site in program.sites
         if site.kind in ("latent", "discrete") and site.name in gaps
     ]
+    if program.structure.discrete and wanted.get("log_likelihood"):
+        notes.append(
+            "The log likelihood of single observations is not available for a model with discrete "
+            "latents that are summed out."
+        )
     asked = [group for group, wish in wanted.items() if wish]
     if asked and not has_data(program):
         notes.append(
