@@ -32,6 +32,16 @@ def groups(sigma, y=None):
         theta = numpyro.sample("theta", dist.Normal(mu, 2.0))
         numpyro.sample("y", dist.Normal(theta, sigma), obs=y)
 """
+COUNTIES = """
+import numpyro
+import numpyro.distributions as dist
+
+def model(county, y=None):
+    with numpyro.plate("county", int(county.max()) + 1):
+        theta = numpyro.sample("theta", dist.Normal(0, 1))
+    with numpyro.plate("row", len(county)):
+        numpyro.sample("y", dist.Normal(theta[county], 1), obs=y)
+"""
 DATA = {"sigma": [1.0, 2.0, 3.0], "y": [1.5, -0.5, 2.0]}
 QUICK = ("--kernel", "hmc", "--draws", "30", "--warmup", "60", "--chains", "2")
 
@@ -344,9 +354,21 @@ def test_columns_that_are_not_asked_for_do_no_harm_and_text_is_refused(folder, m
     (folder / "d.csv").write_text("sigma,county,y\n1,a,0.5\n2,b,\n")
     words = ["inspect", "model.py:groups", "--data", "d.csv"]
     assert CliRunner().invoke(app, words).exit_code == 0
-    (folder / "t.csv").write_text("sigma,y\nlow,0.5\n")
+    (folder / "t.csv").write_text("sigma,y\n1.0,0.5\nlow,0.5\n")
     words = ("inspect", "model.py:groups", "--data", "t.csv")
-    assert "'sigma' holds text ('low', ...)" in refused(folder, monkeypatch, *words)
+    said = refused(folder, monkeypatch, *words)
+    assert "'sigma' holds text, but '1.0' among it is a number" in said
+
+
+def test_a_column_of_text_is_numbered_and_keeps_its_words_as_labels(folder, monkeypatch):
+    (folder / "county.py").write_text(COUNTIES)
+    (folder / "c.csv").write_text("county,y\nb,0.5\na,1.0\nb,0.2\n")
+    monkeypatch.chdir(folder)
+    words = ["predict", "county.py:model", "--data", "c.csv", "--num-draws", "3", "--out", "c.zarr"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert list(read_tree(folder / "c.zarr")["prior"]["county"].values) == ["a", "b"]
+    done = CliRunner().invoke(app, ["inspect", *words[1:4]])
+    assert "note: 'county' holds text, numbered in its order: a = 0, b = 1" in done.stderr
 
 
 def test_an_argument_without_data_is_mentioned(folder, monkeypatch):

@@ -12,6 +12,7 @@ import numpy as np
 
 from autoreparam.errors import AutoreparamError, ModelError, SamplingWarning, known
 from autoreparam.program.blocks import in_blocks
+from autoreparam.program.foreign import as_arrays, fitting
 from autoreparam.program.named import constants
 from autoreparam.program.outline import outline, unobserved
 from autoreparam.program.predictive import Origin, simulate
@@ -68,9 +69,11 @@ def predict(
         same = draws is None or is_same_run(draws, given)
         origins: dict[str, Origin] = {}
         values: dict[str, np.ndarray] = {}
+        brought = as_arrays((args, kwargs))[1]
         if draws is not None:
             chosen = None if new is None else list(new)
-            origins = find_origins(program, draws, data, coords or {}, chosen, same)
+            labels = fitting(brought, program.plates) | dict(coords or {})
+            origins = find_origins(program, draws, data, labels, chosen, same)
             values = {name: _rows(draws, name) for name in origins}
         same = same and all(origin.complete for origin in origins.values())
         lead = (1, num_draws) if draws is None else _lead(draws)
@@ -82,7 +85,7 @@ def predict(
         if inferred:
             found |= run(inferred, replicate=False, given_data=True)
     predicted = Predicted(program, found, frozenset(data), origins, given)
-    return to_predictions(predicted, draws, same, var_names, coords, dims)
+    return to_predictions(predicted, draws, same, var_names, coords, dims, brought)
 
 
 def _data_sites(program: Program, gaps: Mapping[str, str], draws: Any) -> set[str]:

@@ -18,6 +18,7 @@ from autoreparam.learn.score import fit_draws
 from autoreparam.mcmc.chains import meanwhile
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.state import RunState
+from autoreparam.program.foreign import as_arrays
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 from autoreparam.program.trace import Program, inspect
@@ -87,7 +88,8 @@ def sample(
                         max_tree_depth, thin, save_warmup, save_working, precision,
                         adaptation or Adaptation()).checked()  # fmt: skip
     sites: Any = "auto" if isinstance(parameterization, str) else parameterization.sites
-    shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive)
+    brought = as_arrays((args, kwargs))[1]
+    shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive, brought)
 
     def begin(bar: Progress) -> Session:
         program = inspect(model, args, kwargs, sites=sites)
@@ -139,7 +141,8 @@ def resume(
     settings = Settings.from_dict(store.settings)
     if draws is not None:
         settings = replace(settings, draws=draws).checked()
-    shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive)
+    brought = as_arrays((args, kwargs))[1]
+    shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive, brought)
     with in_precision("double" if store.identity.get("dtype") == "float64" else "single"):
         refuse_other(store.identity, inspect(model, args, kwargs))
         program = inspect(model, args, kwargs, sites=candidates(store.identity))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect as python_inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import jax
 import numpy as np
 
 from autoreparam.program.program import Program
+from autoreparam.program.unseeded import signature_of
 
 
 def constants(program: Program, observed: Mapping[str, Any]) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def constants(program: Program, observed: Mapping[str, Any]) -> dict[str, Any]:
     """
     args, kwargs = program.structure.arguments.fill(program.data)
     try:
-        names = list(python_inspect.signature(program.structure.model).parameters)
+        names = list(signature_of(program.structure.model).parameters)
     except (TypeError, ValueError):
         names = []
     named = {**dict(zip(names, args)), **kwargs}

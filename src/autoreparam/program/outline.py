@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect as python_inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import BoundArguments
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from autoreparam.program.loops import enter_steps, is_scan
 from autoreparam.program.program import Program, Structure
 from autoreparam.program.record import Record
 from autoreparam.program.site import ONE_AT_A_TIME, Site
+from autoreparam.program.unseeded import signature_of, unseeded
 
 
 class _Anything(Record):
@@ -30,6 +31,7 @@ def outline(model: Callable, args: tuple, kwargs: Mapping | None) -> Program:
     """
     if not callable(model):
         raise ModelError(f"expected a NumPyro model, a callable; found {type(model).__name__}")
+    model = unseeded(model)
 
     def traceable(arguments: Arguments, data: tuple) -> bool:
         try:
@@ -69,12 +71,13 @@ def unobserved(model: Callable, args: tuple, kwargs: Mapping | None) -> dict[str
     The model runs once more with a stand-in for each argument that is None, which shows where it
     goes. Models that ask more of it than `obs=` are judged by names alone.
     """
+    model = unseeded(model)
     gone = _arguments_left_none(model, args, kwargs)
     if not gone:
         return {}
     watch = _Watch()
     try:
-        bound = python_inspect.signature(model).bind(*args, **dict(kwargs or {}))
+        bound = signature_of(model).bind(*args, **dict(kwargs or {}))
         bound.arguments.update({name: _Gap(name) for name in gone})
         with ONE_AT_A_TIME:
             jax.eval_shape(lambda key: _run(model, bound, watch, key), jax.random.key(0))
@@ -85,14 +88,14 @@ def unobserved(model: Callable, args: tuple, kwargs: Mapping | None) -> dict[str
 
 def _arguments_left_none(model: Callable, args: tuple, kwargs: Mapping | None) -> list[str]:
     try:
-        bound = python_inspect.signature(model).bind(*args, **dict(kwargs or {}))
+        bound = signature_of(model).bind(*args, **dict(kwargs or {}))
     except (TypeError, ValueError):
         return []
     bound.apply_defaults()
     return [name for name, value in bound.arguments.items() if value is None]
 
 
-def _run(model: Callable, bound: python_inspect.BoundArguments, watch: _Watch, key) -> tuple:
+def _run(model: Callable, bound: BoundArguments, watch: _Watch, key) -> tuple:
     record = _Anything()
     with record, watch:
         seed(model, key)(*bound.args, **bound.kwargs)

@@ -90,6 +90,17 @@ class Program:
         return tuple(site for site in self.sites if site.candidate)
 
     @property
+    def plates(self) -> dict[str, int]:
+        """How many elements each plate has."""
+        return {
+            plate: site.shape[axis]
+            for site in self.sites
+            if site.kind != "deterministic"
+            for plate, axis in site.plates
+            if -axis <= len(site.shape)
+        }
+
+    @property
     def dtype(self) -> Any:
         """The floating-point type of the latent values."""
         return self.structure.dtype

@@ -22,6 +22,7 @@ from autoreparam.program.program import Program, Structure
 from autoreparam.program.record import Record, compare
 from autoreparam.program.site import ONE_AT_A_TIME, Site
 from autoreparam.program.traits import Coupling, Traits
+from autoreparam.program.unseeded import unseeded
 
 __all__ = ["Program", "Site", "Structure", "inspect"]
 
@@ -67,6 +68,7 @@ def inspect(
         raise ModelError(f"expected args as a tuple; found {type(args).__name__}. Write args=(x,).")
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise ModelError(f"expected kwargs as a dict; found {type(kwargs).__name__}")
+    model = unseeded(model)
     tables: list[dict[str, Site]] = []
 
     def traceable(arguments: Arguments, data: tuple) -> bool:

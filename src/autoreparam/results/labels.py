@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autoreparam.errors import AutoreparamError, known
+from autoreparam.program.foreign import AxisLabels, fitting
 from autoreparam.program.program import Program
 
 if TYPE_CHECKING:
@@ -27,10 +28,20 @@ class Labels:
     coords: dict[str, np.ndarray]
 
     @classmethod
-    def of(cls, program: Program, shapes, names, taken: set[str], coords, dims) -> Labels:
+    def of(
+        cls,
+        program: Program,
+        shapes,
+        names,
+        taken: set[str],
+        coords,
+        dims,
+        brought: Iterable[AxisLabels] = (),
+    ) -> Labels:
         """Plates name the axes of sites; what the user asks for takes precedence.
 
-        Axes of constants are those of the only plate of their length.
+        Axes of constants are those of the only plate of their length. Labels that the arguments
+        have brought are taken where they fit and nothing else is said.
         """
         plates, sizes = _plates(program, shapes)
         renamed = unique(sorted(sizes), taken)
@@ -47,8 +58,11 @@ class Labels:
             )
             for name, shape in shapes.items()
         }
-        coords = {renamed.get(dim, dim): values for dim, values in coords.items()}
-        return cls(names, chosen, _coords(coords, _sizes(shapes, chosen)))
+        lengths = _sizes(shapes, chosen)
+        offered = {renamed[plate]: own for plate, own in fitting(brought, sizes).items()}
+        asked_coords = {renamed.get(dim, dim): values for dim, values in coords.items()}
+        taken_over = {dim: own for dim, own in offered.items() if lengths.get(dim) == len(own)}
+        return cls(names, chosen, _coords(taken_over | asked_coords, lengths))
 
     def dataset(self, values, lead: tuple[str, ...] = (), sites=None) -> xarray.Dataset:
         """Variables of sites as a dataset; `lead` names the axes before the site's own."""

@@ -106,8 +106,11 @@ class _Choice:
         independent = axis < len(site.shape) - site.event_dim
         if self.new is not None and (dim in self.new or plate in self.new):
             return np.full(here, NEW)
-        if dim in self.coords and dim in variable.coords and independent:
-            return _by_label(self.coords[dim], variable.coords[dim].values, here, dim)
+        labels = self.coords.get(dim, self.coords.get(plate))
+        if labels is not None and dim in variable.coords and independent:
+            drawn = variable.coords[dim].values
+            if len(drawn) and isinstance(np.asarray(labels).tolist()[0], type(drawn.tolist()[0])):
+                return _by_label(labels, drawn, here, dim)
         if self.same_run and here == there:
             return np.arange(here)
         time = site.loop is not None and axis == 0

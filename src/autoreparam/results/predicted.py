@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from autoreparam.program.foreign import AxisLabels, fitting
 from autoreparam.program.predictive import NEW, Origin
 from autoreparam.program.program import Program
 from autoreparam.results.labels import Labels, by_site, origin, unique, versions
@@ -38,6 +39,7 @@ def to_predictions(
     var_names: Iterable[str] | None,
     coords: Mapping[str, Any] | None,
     dims: Mapping[str, Any] | None,
+    brought: Iterable[AxisLabels] = (),
 ) -> xarray.DataTree:
     """`prior` and `prior_predictive`, or `posterior_predictive`, or `predictions`.
 
@@ -52,9 +54,10 @@ def to_predictions(
     shapes |= {keys[name]: np.shape(value) for name, value in constant.items()}
     names = unique(shapes, set())
     dims = _dims_of(draws, found.program) | dict(dims or {})
-    coords = _coords_of(draws, found.origins) | dict(coords or {})
+    theirs = fitting(brought, found.program.plates)
+    coords = _coords_of(draws, found.origins, set(theirs)) | dict(coords or {})
     taken = {*(site.name for site in sites), *RESERVED}
-    labels = Labels.of(found.program, shapes, names, taken, coords, dims)
+    labels = Labels.of(found.program, shapes, names, taken, coords, dims, brought)
     values = found.values
     if var_names is not None:
         asked = [var_names] if isinstance(var_names, str) else list(var_names)
@@ -98,13 +101,15 @@ def _dims_of(draws: xarray.DataTree | None, program: Program) -> dict[str, list[
     return dims
 
 
-def _coords_of(draws: xarray.DataTree | None, origins: Mapping[str, Origin]) -> dict[str, Any]:
+def _coords_of(
+    draws: xarray.DataTree | None, origins: Mapping[str, Origin], labeled: set[str]
+) -> dict[str, Any]:
     """The labels of the run's elements, where all elements here are the run's."""
     coords: dict[str, Any] = {}
     for name, source in origins.items() if draws is not None else ():
         variable = find_variable(draws["posterior"], name)  # type: ignore[index]
         for dim, axis in zip(variable.dims[2:], source.axes):
-            if dim in variable.coords and (axis != NEW).all():
+            if dim in variable.coords and dim not in labeled and (axis != NEW).all():
                 labels = variable.coords[dim].values[axis]
                 if not np.array_equal(labels, np.arange(len(axis))):
                     coords[str(dim)] = labels

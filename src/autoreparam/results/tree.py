@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from autoreparam.program.foreign import AxisLabels
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.program import Program
 from autoreparam.results.geometry import worst_pairs
@@ -43,6 +44,7 @@ def to_tree(
     attrs: Mapping[str, Any],
     coords: Mapping[str, Any] | None = None,
     dims: Mapping[str, Sequence[str | None]] | None = None,
+    brought: Iterable[AxisLabels] = (),
     var_names: Iterable[str] | None = None,
     log_likelihood: Mapping[str, np.ndarray] | None = None,
     posterior_predictive: Mapping[str, np.ndarray] | None = None,
@@ -67,7 +69,7 @@ def to_tree(
     names = unique(shapes, set())
     lam = lam_variables(parameterizations, shapes, names)
     taken = {*sampling.values, *observed, *lam, *RESERVED}
-    labels = Labels.of(program, shapes, names, taken, coords or {}, dims or {})
+    labels = Labels.of(program, shapes, names, taken, coords or {}, dims or {}, brought)
     kept = _selected(sampling.values, var_names, labels)
 
     groups: dict[str, Any] = {}

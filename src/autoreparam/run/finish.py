@@ -13,6 +13,7 @@ import numpy as np
 from autoreparam.errors import SamplingWarning
 from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.integrator import INTEGRATORS
+from autoreparam.program.foreign import AxisLabels
 from autoreparam.program.named import constants
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
@@ -39,6 +40,7 @@ class Shown(NamedTuple):
     dims: Mapping[str, Any] | None = None
     log_likelihood: bool = False
     posterior_predictive: bool = False
+    brought: Iterable[AxisLabels] = ()  # labels of the model's arguments
 
 
 def check_labels(session: Session, shown: Shown) -> None:
@@ -127,6 +129,7 @@ def _to_tree(session: Session, shown: Shown, sampling: Draws, **parts: Any) -> x
         constant=constants(program, observed),
         coords=shown.coords,
         dims=shown.dims,
+        brought=shown.brought,
         var_names=shown.var_names,
         **parts,
     )
