@@ -27,6 +27,7 @@ from autoreparam.results.progress import Progress
 from autoreparam.results.scalars import load_libraries
 from autoreparam.results.storage import Store
 from autoreparam.run.begin import blank_state, build_engine, first_state
+from autoreparam.run.clock import Clock
 from autoreparam.run.finish import Shown, build_tree, check_labels, warn
 from autoreparam.run.notes import about_call
 from autoreparam.run.precision import begin_precisely, in_precision
@@ -102,12 +103,15 @@ def sample(
         about = about_call(program, model, args, kwargs, wanted)
         return Session(settings, engine, replace(state, notes=(*about, *state.notes)), store)
 
+    clock = Clock()
     with in_precision(precision), ExitStack() as stack:
         with Progress(progress) as bar, meanwhile(load_libraries):
             session = begin_precisely(partial(begin, bar), precision, stack)
             check_labels(session, shown)
+            clock.begin(session)
             session.go(bar)
         tree = build_tree(session, shown)
+    tree.attrs |= clock.times(session)
     warn(tree)
     return tree
 
@@ -132,7 +136,7 @@ def resume(
     extended run keeps its draws and its tuning, although a longer run would have been tuned for
     more draws. The model and its data must be those of the checkpoint.
     """
-    store = Store.open(checkpoint)
+    clock, store = Clock(), Store.open(checkpoint)
     if not store.chunks:
         raise SamplingError(
             f"the run in {checkpoint} was interrupted before anything was stored. Delete the "
@@ -150,9 +154,11 @@ def resume(
         session = Session.reload(settings, engine, blank_state(engine, settings), store)
         _refuse_other_density(engine, session.state)
         check_labels(session, shown)
+        clock.begin(session)
         with Progress(progress) as bar:
             session.go(bar)
         tree = build_tree(session, shown)
+    tree.attrs |= clock.times(session)
     warn(tree)
     return tree
 

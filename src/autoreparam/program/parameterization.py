@@ -16,6 +16,7 @@ from autoreparam.program import parameterization_file
 from autoreparam.program.centering import Centering
 from autoreparam.program.program import Program
 from autoreparam.program.site import Site
+from autoreparam.render.table import Table
 
 
 @jax.tree_util.register_pytree_node_class
@@ -206,6 +207,14 @@ class Parameterization:
 
     def __repr__(self) -> str:
         return f"Parameterization({', '.join(f'{n}{site}' for n, site in self._sites.items())})"
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for name, site in self._sites.items():
+            lam = np.asarray(site.loc, float)
+            ends = (lam.min(), lam.mean(), lam.max()) if lam.size else (np.nan,) * 3
+            rows.append((name, str(lam.size), *(f"{value:.2f}" for value in ends)))
+        return Table(("site", "elements", "smallest λ", "mean", "largest"), rows).to_html()
 
     # -- fitting a model ----------------------------------------------------------------------
 

@@ -17,6 +17,12 @@ from autoreparam.results.diagnostics import (
     warnings_for,
 )
 from autoreparam.results.lam import SiteLam, lam_by_site, lam_parts, sites, slot_count
+from autoreparam.results.report.estimates import (
+    Check,
+    Estimates,
+    gather_checks,
+    gather_estimates,
+)
 from autoreparam.results.scalars import Measured, measure, slowest
 from autoreparam.results.tree import texts
 
@@ -26,6 +32,13 @@ if TYPE_CHECKING:
 WORST_SHOWN = 4
 SETTINGS = ("parameterization", "kernel", "integrator", "chains", "warmup", "draws", "thin", "seed",
             "num_steps", "target_accept", "max_tree_depth")  # fmt: skip
+
+TIMES = {
+    "in all": "total_time",
+    "to begin": "setup_time",
+    "of warm-up and sampling": "sampling_time",
+    "to finish": "finishing_time",
+}
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,8 @@ class Content:
     verdict: str
     warnings: list[str]
     notes: list[str]
+    estimates: Estimates
+    checks: list[Check]
     found: Efficiency
     compared: dict[str, Efficiency]  # this run first
     sites: list[SiteRow]
@@ -110,6 +125,8 @@ def gather(
         verdict=verdict(found, said),
         warnings=said,
         notes=[note for note in texts(tree.attrs.get("notes", [])) if note],
+        estimates=gather_estimates(posterior, latents),
+        checks=gather_checks(tree),
         found=found,
         compared={_free_name(f"this run ({own})", others): found, **others},
         sites=[
@@ -125,7 +142,11 @@ def gather(
         },
         worst=_worst(measured),
         settings={key: str(tree.attrs[key]) for key in SETTINGS if key in tree.attrs}
-        | {"seconds": f"{tree.attrs.get('sampling_time', np.nan):.1f}"},
+        | {
+            f"seconds {what}": f"{float(tree.attrs[key]):.1f}"
+            for what, key in TIMES.items()
+            if key in tree.attrs
+        },
         versions=json.loads(tree.attrs.get("versions", "{}")),
     )
 
