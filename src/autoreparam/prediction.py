@@ -53,6 +53,21 @@ def predict(
 
     >>> future = ar.predict(model, (x_new,), draws=tree)
     >>> future["predictions"]["y"].mean(("chain", "draw"))
+
+    Args:
+        model: The NumPyro model, a function.
+        args: Its positional arguments: the data.
+        kwargs: Its keyword arguments; None for none.
+        draws: The run to predict from; None for the prior.
+        seed: The same seed gives the same predictions.
+        num_draws: Draws from the prior; a run gives one prediction per draw.
+        new: Plates whose elements are not those of the run; `[]` if all are, in the same order.
+            None asks where that is not clear: labels tell, and groups that have no data of their
+            own keep their numbers.
+        var_names: Names of the variables to keep; None keeps all.
+        coords: Labels of dimensions. Elements with a label of the run are the same, others are new.
+        dims: Names of a variable's own axes, such as `{"beta": ["feature"]}`; where None, its
+            plates'.
     """
     if draws is not None and "posterior" not in getattr(draws, "children", ()):
         raise AutoreparamError(

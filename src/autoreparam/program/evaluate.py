@@ -26,6 +26,12 @@ def log_joint(
 
     Without a parameterization the values are the model's own and no Jacobian is added. With one
     they are working coordinates, keyed by the original names, and the Jacobian is included.
+
+    Args:
+        model: The NumPyro model, a function.
+        args: Its positional arguments: the data.
+        kwargs: Its keyword arguments; None for none.
+        parameterization: The coordinates of the values; None for the model's own.
     """
     sites = "auto" if parameterization is None else parameterization.sites
     target = Target(inspect(model, args, kwargs, sites=sites))

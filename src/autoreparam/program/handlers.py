@@ -37,6 +37,10 @@ def reparameterize(model: Callable, parameterization: Parameterization) -> Repar
 
     >>> m2 = ar.reparameterize(model, fit.parameterization)
     >>> mcmc = MCMC(NUTS(m2), num_warmup=500, num_samples=1000)
+
+    Args:
+        model: The NumPyro model, a function.
+        parameterization: λ of the sites to rewrite.
     """
     if not callable(model):
         raise ModelError(f"expected a NumPyro model, a callable; found {type(model).__name__}")

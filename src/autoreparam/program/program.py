@@ -111,7 +111,11 @@ class Program:
         return self.structure.by_name[name]
 
     def explain(self, name: str) -> str:
-        """Why a name is not a candidate, as the end of a sentence."""
+        """Why a name is not a candidate, as the end of a sentence.
+
+        Args:
+            name: Any name.
+        """
         site = self.structure.by_name.get(name)
         if site is None:
             return "is not a site of this model"

@@ -58,6 +58,13 @@ def inspect(
     >>> program = ar.inspect(problem.model, problem.args, problem.kwargs)
     >>> [site.name for site in program.candidates]
     ['theta']
+
+    Args:
+        model: The NumPyro model, a function.
+        args: Its positional arguments: the data.
+        kwargs: Its keyword arguments; None for none.
+        sites: Which sites to reparameterize: "auto", "all" or names. Constant locations and scales
+            gain nothing, so "auto" leaves them.
     """
     if not callable(model):
         raise ModelError(

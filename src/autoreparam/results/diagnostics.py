@@ -62,6 +62,10 @@ def efficiency(tree: xarray.DataTree, most: int | None = None) -> Efficiency:
 
     ArviZ takes milliseconds per scalar. With `most`, only that many are measured: those that look
     worst in a quick scan of all.
+
+    Args:
+        tree: A run, as `ar.sample` returns it.
+        most: How many scalars to measure; None measures all.
     """
     posterior = _group(tree, "posterior")
     latents = texts(tree.attrs.get("latents", list(posterior.data_vars)))
@@ -96,6 +100,10 @@ def summary(tree: xarray.DataTree, var_names: Iterable[str] | None = None) -> Su
 
     >>> table = summary(tree)
     >>> table.to_dataframe().loc["theta[0]", "ess_bulk"]
+
+    Args:
+        tree: A run, or predictions.
+        var_names: Variables to show; None shows all.
     """
     if predicted := predicted_group(tree):
         return predicted_summary(predicted, _asked(predicted, var_names))

@@ -21,7 +21,12 @@ PRECISIONS = ("auto", "single", "double")
 
 @dataclass(frozen=True)
 class Adaptation:
-    """Every number that steers warm-up: of the sampler, and of learning λ."""
+    """Every number that steers warm-up: of the sampler, and of learning λ.
+
+    Args:
+        sampler: Of the sampler: windows, metric, step size, trajectory.
+        learner: Of learning λ from scores.
+    """
 
     sampler: SamplerSettings = field(default_factory=SamplerSettings)
     learner: ScoreSettings = field(default_factory=ScoreSettings)

@@ -27,6 +27,13 @@ def report(
     the geometry before and after, the cost, and traces of the worst variables.
 
     >>> ar.report(tree, "report.html", alternatives={"centered": other})
+
+    Args:
+        tree: A run, as `ar.sample` returns it.
+        path: Where to write the page.
+        alternatives: Other runs of the model by name, whose efficiency is shown beside it; None for
+            none.
+        title: The heading; None takes the name of the model.
     """
     path = Path(path)
     path.write_text(render(gather(tree, alternatives or {}, title)), encoding="utf-8")
