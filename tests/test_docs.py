@@ -82,7 +82,7 @@ def small(monkeypatch, tmp_path):
     import matplotlib.pyplot as plt
 
     plt.close("all")
-    for module in [name for name in sys.modules if name in ("schools", "mymodel")]:
+    for module in [name for name in sys.modules if name in ("schools", "mymodel", "homes")]:
         del sys.modules[module]
 
 
@@ -94,6 +94,7 @@ def command(words):
 # BlackJAX's own warm-up takes half a minute to compile; what the
 # page shows of ours is in test_interop.py.
 SLOW = {
+    Path("docs/howto/discrete.md"): pytest.mark.slow,  # test_discrete.py
     Path("docs/howto/blackjax.md"): pytest.mark.slow,
     Path("docs/howto/numpyro.md"): pytest.mark.slow,
     Path("docs/howto/own-model.md"): pytest.mark.slow,
