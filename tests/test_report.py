@@ -199,7 +199,14 @@ def test_estimates_and_the_check_of_predictions_come_before_diagnostics(runs):
         < text.index("predictive check</h2>")
         < text.index("Sites</h2>")
     )
-    assert "Posterior predictive check" not in render(gather(runs["centered"], {}))
+    assert "Posterior predictive check" not in render(gather(runs["interleaved"], {}))
+
+
+def test_the_times_add_up_to_what_was_waited(runs):
+    times = runs["auto"].attrs
+    parts = [times[f"{name}_time"] for name in ("setup", "sampling", "finishing")]
+    assert times["total_time"] == pytest.approx(sum(parts))
+    assert min(parts) >= 0
 
 
 def test_many_elements_share_cells():

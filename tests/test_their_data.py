@@ -72,6 +72,17 @@ def test_a_table_gives_its_columns_and_is_a_matrix():
     )
 
 
+def test_a_table_is_a_matrix_on_either_side():
+    table, _ = as_arrays(TABLE[["x", "y"]])
+    matrix = TABLE[["x", "y"]].values
+    np.testing.assert_array_equal(np.ones(5) @ table, np.ones(5) @ matrix)
+    np.testing.assert_array_equal((table - 1) / 2 + 2 * table, (matrix - 1) / 2 + 2 * matrix)
+    np.testing.assert_array_equal(table[["y"]].to_numpy()[:, 0], TABLE["y"])
+    assert (table.shape, table.columns, len(table)) == ((5, 2), ["x", "y"], 5)
+    with pytest.raises(AttributeError, match="no column 'z'"):
+        _ = table.z
+
+
 def test_a_model_that_wants_pandas_gets_it():
     assert np.isfinite(density(by_pandas, TABLE))
 

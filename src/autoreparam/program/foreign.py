@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,18 @@ class AxisLabels:
 
     name: str | None
     values: np.ndarray
+
+
+def _both_ways(call: Callable) -> tuple[Callable, Callable]:
+    """An operator on a matrix, for use on the left and on the right."""
+
+    def on_left(self: Frame, other: Any) -> jax.Array:
+        return call(self.to_numpy(), other)
+
+    def on_right(self: Frame, other: Any) -> jax.Array:
+        return call(other, self.to_numpy())
+
+    return on_left, on_right
 
 
 @jax.tree_util.register_pytree_node_class
@@ -64,8 +77,12 @@ class Frame(Mapping):
     def __jax_array__(self) -> jax.Array:
         return self.to_numpy()
 
-    def __matmul__(self, other: Any) -> jax.Array:
-        return self.to_numpy() @ other
+    __array_ufunc__ = None  # so that numpy's arrays leave arithmetic to this class
+    __matmul__, __rmatmul__ = _both_ways(operator.matmul)
+    __mul__, __rmul__ = _both_ways(operator.mul)
+    __add__, __radd__ = _both_ways(operator.add)
+    __sub__, __rsub__ = _both_ways(operator.sub)
+    __truediv__, __rtruediv__ = _both_ways(operator.truediv)
 
     def tree_flatten(self) -> tuple[tuple, tuple]:
         """Leaves: the columns; static: their names."""
