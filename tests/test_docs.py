@@ -94,15 +94,16 @@ def command(words):
 # BlackJAX's own warm-up takes half a minute to compile; what the
 # page shows of ours is in test_interop.py.
 SLOW = {
-    **{
-        Path(f"docs/cases/{name}.md"): pytest.mark.slow
-        for name in ("radon", "repeated", "volatility", "horseshoe")
-    },  # the build runs them in full
-    Path("docs/howto/discrete.md"): pytest.mark.slow,  # test_discrete.py
     Path("docs/howto/blackjax.md"): pytest.mark.slow,
     Path("docs/howto/numpyro.md"): pytest.mark.slow,
     Path("docs/howto/own-model.md"): pytest.mark.slow,
     Path("docs/howto/command-line.md"): pytest.mark.slow,  # test_cli.py runs every command
+    Path("docs/howto/discrete.md"): pytest.mark.slow,  # test_discrete.py
+    # The build runs the case studies in full.
+    Path("docs/cases/radon.md"): (pytest.mark.slow, pytest.mark.data),
+    Path("docs/cases/volatility.md"): (pytest.mark.slow, pytest.mark.data),
+    Path("docs/cases/repeated.md"): pytest.mark.slow,
+    Path("docs/cases/horseshoe.md"): pytest.mark.slow,
 }
 
 
