@@ -160,3 +160,26 @@ def test_predictions_draw_discrete_latents_given_the_data():
     share = found["z"].mean(("chain", "draw")).values
     np.testing.assert_allclose(share, exact, atol=4 * 0.5 / 4000**0.5)
     np.testing.assert_array_equal(found["center"], 2 * found["z"])
+
+
+def chain(y):
+    stay = numpyro.sample("stay", dist.Uniform(0.0, 1.0))
+
+    def step(state, now):
+        state = numpyro.sample("x", dist.Bernoulli(jnp.where(state, stay, 1 - stay)), infer=MARK)
+        numpyro.sample("y", dist.Normal(2.0 * state, 1.0), obs=now)
+        return state, None
+
+    scan(step, 1, y)
+
+
+def test_hidden_states_inside_scan_are_drawn_jointly():
+    draws = xr.Dataset({"stay": (("chain", "draw"), np.full((2, 2000), 0.8))})
+    found = ar.predict(chain, (Y,), draws=xr.DataTree.from_dict({"posterior": draws}))
+    drawn = found["predictions"]["x"].values.reshape(-1, len(Y))
+    paths = np.array(list(itertools.product((0, 1), repeat=len(Y))))
+    before = np.concatenate([np.ones((len(paths), 1)), paths[:, :-1]], axis=1)
+    log = np.log(np.where(paths == before, 0.8, 0.2)).sum(1) - ((Y - 2 * paths) ** 2).sum(1) / 2
+    exact = np.exp(log - logsumexp(log))
+    share = (drawn[:, None, :] == paths).all(-1).mean(0)
+    np.testing.assert_allclose(share, exact, atol=4 * 0.5 / 4000**0.5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from autoreparam.errors import AutoreparamError, ModelError, SamplingWarning, known
+from autoreparam.errors import AutoreparamError, ModelError, known
 from autoreparam.program.blocks import in_blocks
 from autoreparam.program.foreign import as_arrays, fitting
 from autoreparam.program.named import constants
@@ -142,16 +141,7 @@ def _inferred(program: Program, data: set[str], draws: Any) -> tuple[str, ...]:
     if draws is None or any(kinds[name] != "observed" for name in data):
         return ()
     left = [n for n in kinds if find_variable(draws["posterior"], n) is None and n not in data]
-    discrete = [name for name in left if kinds[name] == "discrete"]
-    if not discrete:
-        return ()
-    scanned = [name for name in discrete if program[name].loop is not None]
-    if scanned:
-        warnings.warn(
-            f"{known(scanned)} is not drawn given the data: NumPyro cannot do that inside scan.",
-            SamplingWarning,
-            stacklevel=3,
-        )
+    if not any(kinds[name] == "discrete" for name in left):
         return ()
     return tuple(name for name in left if kinds[name] in ("discrete", "deterministic"))
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -70,13 +69,6 @@ def log_density(visit: Placed) -> Array:
         model = enum(run, first_available_dim=-nesting(program.structure) - 1)
         total, _ = enumerated(model, (), {}, {})
     return total + sum(map(jnp.sum, visit.log_dets.values()), jnp.zeros((), program.dtype))
-
-
-def infer(run: Callable[[], Any], key: Array) -> Callable[[], Any]:
-    """The run with its discrete latents drawn given everything else, observations included."""
-    from numpyro.contrib.funsor import infer_discrete
-
-    return infer_discrete(run, rng_key=key)
 
 
 class _Given(Messenger):

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpyro.handlers import block, seed, trace
+from numpyro.handlers import block, seed, substitute, trace
 from numpyro.primitives import Messenger
 
-from autoreparam.program.enumeration import infer
 from autoreparam.program.families import unwrap
+from autoreparam.program.inference import draw_discrete
 from autoreparam.program.loops import Give, enter_steps, is_scan, steps
 from autoreparam.program.program import Program
 from autoreparam.program.record import site_kind
@@ -73,10 +73,18 @@ def simulate(
         with _Simulate(program, drawn, origins, own, replicate):
             program.run()
 
-    with ONE_AT_A_TIME, block(), trace() as found, seed(rng_seed=outer):
-        (infer(run, last) if given_data else run)()
+    with ONE_AT_A_TIME:
+        discrete = _left_out(program, origins) if given_data else ()
+        values = draw_discrete(run, program.structure, discrete, last) if discrete else {}
+        with block(), trace() as found, seed(rng_seed=outer), substitute(data=values):
+            run()
     kinds = ("sample", "deterministic")
     return {name: jnp.asarray(s["value"]) for name, s in found.items() if s["type"] in kinds}
+
+
+def _left_out(program: Program, origins: Mapping[str, Origin]) -> tuple[str, ...]:
+    """The discrete latents that the draws do not have."""
+    return tuple(s.name for s in program.sites if s.kind == "discrete" and s.name not in origins)
 
 
 def predict(program: Program, values: Mapping[str, Any], key: Array) -> dict[str, Array]:
