@@ -151,7 +151,7 @@ def gp_data(random):
 
 def stochastic_volatility(returns):
     """Returns whose log scale walks."""
-    step = numpyro.sample("step", dist.Exponential(10.0))
+    step = numpyro.sample("step", dist.LogNormal(-1.8, 0.4))
     level = numpyro.sample("level", dist.Normal(0.0, 1.0))
     walk = numpyro.sample("walk", dist.GaussianRandomWalk(step, num_steps=len(returns)))
     with numpyro.plate("day", len(returns)):
@@ -167,8 +167,8 @@ def holt_winters(y):
     """A local level that follows the series, as a fold over time."""
     weight = numpyro.sample("weight", dist.Beta(2.0, 2.0))
     first = numpyro.sample("first", dist.Normal(0.0, 2.0))
-    spread = numpyro.sample("spread", dist.HalfNormal(1.0))
-    noise = numpyro.sample("noise", dist.HalfNormal(1.0))
+    spread = numpyro.sample("spread", dist.LogNormal(-0.7, 0.3))
+    noise = numpyro.sample("noise", dist.LogNormal(-0.9, 0.3))
 
     def step(level, now):
         level = numpyro.sample("level", dist.Normal(level, spread))
