@@ -8,9 +8,6 @@ import numpyro.distributions as dist
 from numpyro.contrib.control_flow import scan
 from numpyro.handlers import mask
 
-SUMMED_OUT = {"enumerate": "parallel"}
-
-
 # -- regressions and hierarchies --------------------------------------------------------------
 
 
@@ -195,7 +192,9 @@ def toy_mixture_model_discrete_enumeration(y):
     )
     scale = numpyro.sample("scale", dist.HalfNormal(1.0))
     with numpyro.plate("obs", len(y)):
-        cluster = numpyro.sample("cluster", dist.Categorical(weights), infer=SUMMED_OUT)
+        cluster = numpyro.sample(
+            "cluster", dist.Categorical(weights), infer={"enumerate": "parallel"}
+        )
         numpyro.sample("y", dist.Normal(means[cluster], scale), obs=y)
 
 
@@ -211,7 +210,9 @@ def hmm_enum(y):
     noise = numpyro.sample("noise", dist.HalfNormal(1.0))
 
     def step(state, now):
-        state = numpyro.sample("hidden", dist.Categorical(rows[state]), infer=SUMMED_OUT)
+        state = numpyro.sample(
+            "hidden", dist.Categorical(rows[state]), infer={"enumerate": "parallel"}
+        )
         numpyro.sample("y", dist.Normal(level[state], noise), obs=now)
         return state, None
 
@@ -239,7 +240,7 @@ def capture_recapture(history):
         logit, seen = here
         with numpyro.plate("animal", animals, dim=-1), mask(mask=known):
             chance = jnp.where(known, alive * survival, 1.0)
-            alive = numpyro.sample("alive", dist.Bernoulli(chance), infer=SUMMED_OUT)
+            alive = numpyro.sample("alive", dist.Bernoulli(chance), infer={"enumerate": "parallel"})
             met = alive * jax.nn.sigmoid(logit)
             numpyro.sample("seen", dist.Bernoulli(met), obs=seen)
         return (known | (seen > 0), alive), None
@@ -265,7 +266,7 @@ def annotation(votes):
     with numpyro.plate("rater", votes.shape[1], dim=-2), numpyro.plate("truth", 3, dim=-1):
         habits = numpyro.sample("habits", dist.Dirichlet(1.0 + 4.0 * jnp.eye(3)))
     with numpyro.plate("item", len(votes), dim=-1):
-        own = numpyro.sample("own", dist.Categorical(shares), infer=SUMMED_OUT)
+        own = numpyro.sample("own", dist.Categorical(shares), infer={"enumerate": "parallel"})
         with numpyro.plate("vote", votes.shape[1], dim=-2):
             rater = jnp.arange(votes.shape[1])[:, None]
             numpyro.sample("votes", dist.Categorical(habits[rater, own]), obs=votes.T)
