@@ -17,6 +17,7 @@ import matplotlib
 import numpy as np
 
 matplotlib.use("svg")
+import cases
 import matplotlib.pyplot as plt
 from mkdocs.structure.files import File
 
@@ -32,6 +33,7 @@ INK = {"axes.edgecolor": "#888", "text.color": "#777", "axes.labelcolor": "#777"
 def on_files(files, config):
     """Adds the pictures and the example report to the site."""
     made = {f"pictures/{name}.svg": draw() for name, draw in PICTURES.items()}
+    made |= cases.pictures(svg, INK)
     made["example-report.html"] = example_report()
     for name, content in made.items():
         files.append(File.generated(config, name, content=content))

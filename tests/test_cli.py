@@ -32,6 +32,16 @@ def groups(sigma, y=None):
         theta = numpyro.sample("theta", dist.Normal(mu, 2.0))
         numpyro.sample("y", dist.Normal(theta, sigma), obs=y)
 """
+COUNTIES = """
+import numpyro
+import numpyro.distributions as dist
+
+def model(county, y=None):
+    with numpyro.plate("county", int(county.max()) + 1):
+        theta = numpyro.sample("theta", dist.Normal(0, 1))
+    with numpyro.plate("row", len(county)):
+        numpyro.sample("y", dist.Normal(theta[county], 1), obs=y)
+"""
 DATA = {"sigma": [1.0, 2.0, 3.0], "y": [1.5, -0.5, 2.0]}
 QUICK = ("--kernel", "hmc", "--draws", "30", "--warmup", "60", "--chains", "2")
 
@@ -114,6 +124,24 @@ def test_resume_extends_a_run_and_speaks_json(folder, sampled):
     found = json.loads(good(folder, *words))
     assert found["efficiency"]["draws"] == 40
     assert set(found["summary"]) == {"mu", "theta[0]", "theta[1]", "theta[2]"}
+
+
+def test_predict_replicates_the_data_predicts_new_groups_and_asks_which(
+    folder, sampled, monkeypatch
+):
+    words = ("predict", "model.py:groups", "--draws", "run.zarr")
+    assert "posterior_predictive: mean" in good(folder, *words, "--data", "data.json")
+    (folder / "new.json").write_text(json.dumps({"sigma": [1.0, 1.0]}))
+    said = refused(folder, monkeypatch, *words, "--data", "new.json")
+    assert "Pass new=['group'] (--new group) if they are new" in said
+    said = good(folder, *words, "--data", "new.json", "--new", "group", "--out", "new.zarr")
+    assert "y[1]" in said
+    assert read_tree(folder / "new.zarr")["predictions"]["theta"].shape == (2, 30, 2)
+
+
+def test_predict_without_a_run_draws_from_the_prior(folder):
+    words = ("predict", "model.py:groups", "--set", "sigma=[1, 1]", "--num-draws", 20, "--json")
+    assert set(json.loads(good(folder, *words))["summary"]) == {"y[0]", "y[1]"}
 
 
 def test_resume_refuses_other_data(folder, sampled, monkeypatch):
@@ -326,9 +354,21 @@ def test_columns_that_are_not_asked_for_do_no_harm_and_text_is_refused(folder, m
     (folder / "d.csv").write_text("sigma,county,y\n1,a,0.5\n2,b,\n")
     words = ["inspect", "model.py:groups", "--data", "d.csv"]
     assert CliRunner().invoke(app, words).exit_code == 0
-    (folder / "t.csv").write_text("sigma,y\nlow,0.5\n")
+    (folder / "t.csv").write_text("sigma,y\n1.0,0.5\nlow,0.5\n")
     words = ("inspect", "model.py:groups", "--data", "t.csv")
-    assert "'sigma' holds text ('low', ...)" in refused(folder, monkeypatch, *words)
+    said = refused(folder, monkeypatch, *words)
+    assert "'sigma' holds text, but '1.0' among it is a number" in said
+
+
+def test_a_column_of_text_is_numbered_and_keeps_its_words_as_labels(folder, monkeypatch):
+    (folder / "county.py").write_text(COUNTIES)
+    (folder / "c.csv").write_text("county,y\nb,0.5\na,1.0\nb,0.2\n")
+    monkeypatch.chdir(folder)
+    words = ["predict", "county.py:model", "--data", "c.csv", "--num-draws", "3", "--out", "c.zarr"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert list(read_tree(folder / "c.zarr")["prior"]["county"].values) == ["a", "b"]
+    done = CliRunner().invoke(app, ["inspect", *words[1:4]])
+    assert "note: 'county' holds text, numbered in its order: a = 0, b = 1" in done.stderr
 
 
 def test_an_argument_without_data_is_mentioned(folder, monkeypatch):

@@ -82,7 +82,7 @@ def small(monkeypatch, tmp_path):
     import matplotlib.pyplot as plt
 
     plt.close("all")
-    for module in [name for name in sys.modules if name in ("schools", "mymodel")]:
+    for module in [name for name in sys.modules if name in ("schools", "mymodel", "homes")]:
         del sys.modules[module]
 
 
@@ -98,6 +98,12 @@ SLOW = {
     Path("docs/howto/numpyro.md"): pytest.mark.slow,
     Path("docs/howto/own-model.md"): pytest.mark.slow,
     Path("docs/howto/command-line.md"): pytest.mark.slow,  # test_cli.py runs every command
+    Path("docs/howto/discrete.md"): pytest.mark.slow,  # test_discrete.py
+    # The build runs the case studies in full.
+    Path("docs/cases/radon.md"): (pytest.mark.slow, pytest.mark.data),
+    Path("docs/cases/volatility.md"): (pytest.mark.slow, pytest.mark.data),
+    Path("docs/cases/repeated.md"): pytest.mark.slow,
+    Path("docs/cases/horseshoe.md"): pytest.mark.slow,
 }
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import pytest
 from rich.console import Console
@@ -83,3 +84,25 @@ def test_an_exception_passes_and_leaves_terminal_and_threads_as_they_were(except
 def test_an_update_outside_a_phase_does_nothing():
     with Progress(console=terminal()) as bar:
         bar.update(3)
+
+
+def test_a_notebook_gets_one_table_that_is_redrawn_and_stays(monkeypatch):
+    pages = []
+
+    class Handle:
+        def update(self, page):
+            pages.append(page)
+
+    def display(page, display_id):
+        pages.append(page)
+        return Handle()
+
+    fake = types.ModuleType("IPython.display")
+    fake.HTML, fake.display = str, display
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", fake)
+    with Progress(console=Console(force_jupyter=True)) as bar, bar.phase("sampling", 10):
+        bar.update(10, divergences=1)
+    assert "10/10" in pages[-1]
+    assert "divergences 1" in pages[-1]
+    assert all("<table>" in page for page in pages)

@@ -2,10 +2,16 @@
 
 import io
 
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
 from rich.console import Console
 
+import autoreparam as ar
+from autoreparam.learn.fit import Fit
 from autoreparam.render.markdown import to_page
 from autoreparam.render.table import Best, Html, Table
+from autoreparam.results.summary import Summary
 
 TABLE = Table(("name", "a|b"), [("[bold]x[/]", "1"), ("<b>λ</b>", Best("23.5"))], numbers=True)
 
@@ -61,3 +67,20 @@ def test_a_page_is_markdown_with_tables_and_html_in_it_is_shown():
     assert "<strong>bold</strong> &lt;script&gt;" in page
     assert "<td>&lt;b&gt;λ&lt;/b&gt;</td>\n<td><strong>23.5</strong></td>" in page
     assert "<th>a|b</th>" in page
+
+
+def test_what_a_notebook_shows():
+    def model():
+        tau = numpyro.sample("tau", dist.HalfNormal(1.0))
+        with numpyro.plate("group", 3):
+            numpyro.sample("x", dist.Normal(0.0, tau))
+
+    program = ar.inspect(model)
+    lam = ar.Parameterization.constant(program, 0.25)
+    fit = Fit(lam, -1.5, 0.1, {}, 2000, np.zeros(4), np.ones(4), False, "still <rising>")
+    assert "<td>3</td><td>0.25</td>" in lam._repr_html_()
+    assert "location and scale are constant" in program._repr_html_()
+    assert "ELBO -1.500, 2,000 gradients, not converged: still &lt;rising&gt;" in fit._repr_html_()
+    assert "2,000 gradients" in repr(fit)
+    table = Summary(("a", "b"), {"mean": np.array([1.0, 2.0])})
+    assert table.to_dataframe().loc["b", "mean"] == 2.0

@@ -185,6 +185,30 @@ def test_a_report_of_a_stored_run_is_the_same(runs, tmp_path):
     assert render(gather(again, {})) == render(gather(runs["auto"], {}))
 
 
+def test_estimates_and_the_check_of_predictions_come_before_diagnostics(runs):
+    content = gather(runs["auto"], {})
+    mean = runs["auto"]["posterior"]["mu"].values.mean()
+    assert content.estimates.labels[0] == "mu"
+    assert content.estimates.numbers["mean"][0] == pytest.approx(mean)
+    (check,) = content.checks
+    inside = (check.low <= check.observed) & (check.observed <= check.high)
+    assert inside.mean() > 0.8  # the model made the data
+    text = render(content)
+    assert (
+        text.index("Estimates</h2>")
+        < text.index("predictive check</h2>")
+        < text.index("Sites</h2>")
+    )
+    assert "Posterior predictive check" not in render(gather(runs["interleaved"], {}))
+
+
+def test_the_times_add_up_to_what_was_waited(runs):
+    times = runs["auto"].attrs
+    parts = [times[f"{name}_time"] for name in ("setup", "sampling", "finishing")]
+    assert times["total_time"] == pytest.approx(sum(parts))
+    assert min(parts) >= 0
+
+
 def test_many_elements_share_cells():
     from autoreparam.results.lam import SiteLam
 

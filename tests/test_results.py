@@ -88,7 +88,7 @@ def test_plates_name_the_dimensions_in_every_group(program):
     assert tree["posterior"]["alone"].dims == ("chain", "draw")
     assert tree["posterior"]["mu"].dims == ("chain", "draw")
     assert tree["observed_data"]["y"].dims == ("school",)
-    assert tree["constant_data"]["sigma"].dims == ("sigma_dim_0",)
+    assert tree["constant_data"]["sigma"].dims == ("school",)  # the only plate of that length
     assert tree["parameterization"]["theta"].dims == ("school",)
 
 

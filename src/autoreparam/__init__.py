@@ -1,6 +1,7 @@
 """Write Bayesian models the natural way; sample them in the parameterization that fits the data."""
 
 from autoreparam import interop, paper, zoo
+from autoreparam.prediction import predict
 from autoreparam.program import families
 from autoreparam.program.evaluate import log_joint
 from autoreparam.program.families import Standardization, register
@@ -29,6 +30,7 @@ __all__ = [
     "paper",
     "parameterization",
     "plots",
+    "predict",
     "register",
     "reparameterize",
     "report",

@@ -30,6 +30,13 @@ def model_values(
     `working` has one array per latent, for one position or for many along leading axes.
 
     >>> values = ar.interop.model_values(model, args, kwargs, state.position, lam)
+
+    Args:
+        model: The NumPyro model, a function.
+        args: Its positional arguments: the data.
+        kwargs: Its keyword arguments; None for none.
+        working: Values by latent in the coordinates of λ.
+        parameterization: That λ.
     """
     if not isinstance(parameterization, Parameterization):
         raise ParameterizationError(
@@ -63,6 +70,14 @@ def on_verdict(
     default centered). It costs one gradient per draw.
 
     >>> lam = ar.interop.on_verdict(verdict, model, args, kwargs, info.state.position)
+
+    Args:
+        verdict: BlackJAX's verdict, or its flags.
+        model: The NumPyro model, a function.
+        args: Its positional arguments: the data.
+        kwargs: Its keyword arguments; None for none.
+        working: Positions by latent.
+        parameterization: The coordinates of the positions; None for centered.
     """
     flags = verdict if isinstance(verdict, Mapping) else getattr(verdict, "flags", None)
     if not isinstance(flags, Mapping):

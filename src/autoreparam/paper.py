@@ -27,6 +27,11 @@ def make_ncp(model: Callable, args: tuple = (), kwargs: dict | None = None) -> t
     """The non-centered model, and the map `f` from its latents' values to the original model's.
 
     Both are keyed by the original names.
+
+    Args:
+        model: The NumPyro model, a function.
+        args: Its positional arguments: the data.
+        kwargs: Its keyword arguments; None for none.
     """
     program = inspect(model, args, kwargs, sites="all")
     lam = Parameterization.noncentered(program, s0=1.0)
@@ -37,6 +42,11 @@ def make_vip(model: Callable, args: tuple = (), kwargs: dict | None = None) -> t
     """The model with λ as NumPyro params that start at 0.5, and the map `f(values, λ)`.
 
     Fit it with `SVI(model, make_variational(model), ...)`; the params are named `<site>_lam`.
+
+    Args:
+        model: The NumPyro model, a function.
+        args: Its positional arguments: the data.
+        kwargs: Its keyword arguments; None for none.
     """
     program = inspect(model, args, kwargs, sites="all")
     start = Parameterization.constant(program, 0.5, s0=1.0)
@@ -55,6 +65,10 @@ def condition_number_cp(q: Any, sigma_mu: Any) -> Any:
 
     >>> round(float(condition_number_cp(q=1.0, sigma_mu=1.0)), 6)
     3.0
+
+    Args:
+        q: `N / sigma²`, the precision of the data.
+        sigma_mu: Standard deviation of the mean, in units of the effects'.
     """
     v = np.square(sigma_mu)
     return _condition_number(1 / ((1 + v) * (1 + q * v)))
@@ -65,13 +79,21 @@ def condition_number_ncp(q: Any, sigma_mu: Any) -> Any:
 
     Here r² = v q² / ((1 + q) (1 + q v)). The paper's appendix has an extra factor sigma_mu² in the
     product under its root, so it is right only for sigma_mu = 1.
+
+    Args:
+        q: `N / sigma²`, the precision of the data.
+        sigma_mu: Standard deviation of the mean, in units of the effects'.
     """
     v = np.square(sigma_mu)
     return _condition_number(v * np.square(q) / ((1 + q) * (1 + q * v)))
 
 
 def condition_crossing(sigma_mu: Any) -> Any:
-    """The q where both are equal, `q + 1 = v (1 + v) q²`; above it the centered model is better."""
+    """The q where both are equal, `q + 1 = v (1 + v) q²`; above it the centered model is better.
+
+    Args:
+        sigma_mu: Standard deviation of the mean, in units of the effects'.
+    """
     a = np.square(sigma_mu) * (1 + np.square(sigma_mu))
     return (1 + np.sqrt(1 + 4 * a)) / (2 * a)
 

@@ -21,6 +21,7 @@ from autoreparam.learn.score import fit_draws
 from autoreparam.mcmc.chains import meanwhile
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.state import RunState
+from autoreparam.program.foreign import as_arrays
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 from autoreparam.program.trace import Program, inspect
@@ -30,7 +31,9 @@ from autoreparam.results.progress import Progress
 from autoreparam.results.scalars import load_libraries
 from autoreparam.results.storage import Store
 from autoreparam.run.begin import blank_state, build_engine, check_init, first_state
+from autoreparam.run.clock import Clock
 from autoreparam.run.finish import build_tree, warned
+from autoreparam.run.notes import about_call
 from autoreparam.run.precision import begin_precisely, in_precision
 from autoreparam.run.rescue import rescuing
 from autoreparam.run.session import Session
@@ -81,6 +84,43 @@ def sample(
     >>> problem = ar.zoo.load("eight_schools")
     >>> tree = ar.sample(problem.model, problem.args, problem.kwargs)
     >>> ar.summary(tree)
+
+    Args:
+        model: The NumPyro model, a function.
+        args: Its positional arguments: the data.
+        kwargs: Its keyword arguments; None for none.
+        parameterization: "auto" learns λ during warm-up, and costs no gradients of its own. "vip"
+            fits it beforehand; "centered", "noncentered" and "interleaved" learn nothing; a
+            Parameterization is used as it is.
+        kernel: "auto" is HMC, or NUTS where trajectories would get long; "hmc" or "nuts" to choose.
+        draws: Draws per chain after warm-up; 4 chains of 1000 suffice for means and 90% intervals.
+        warmup: Draws per chain to learn from, which are dropped; more where chains disagree.
+        chains: Chains from different starting points, at least 2 for R-hat.
+        seed: The same seed gives the same draws.
+        num_steps: Leapfrog steps per draw of HMC; None learns how many.
+        target_accept: The acceptance rate to aim for. Higher means shorter steps: slower, but safer
+            where transitions diverge.
+        max_tree_depth: The longest trajectory of NUTS is 2 to this power; a longer one seldom pays.
+        init: Starting values by site, in the model's own space, for all chains or one per chain;
+            None chooses among random ones.
+        thin: Keep every n-th draw only, to save memory; 1 keeps all.
+        save_warmup: Keep the draws of warm-up too, as groups `warmup_*`.
+        save_working: Keep the coordinates that the sampler moved in, as the group `working`.
+        log_likelihood: Also the log likelihood of every observation, for ArviZ's `loo`; off, as it
+            can be large.
+        posterior_predictive: Also data simulated at each draw, for checks of the fit; off, as it
+            can be large.
+        var_names: Names of the variables to keep; None keeps all.
+        coords: Labels of dimensions, such as `{"county": names}`; where None, those that pandas or
+            xarray arguments bring.
+        dims: Names of a variable's own axes, such as `{"beta": ["feature"]}`; where None, its
+            plates'.
+        progress: Whether to show progress in a terminal or notebook.
+        checkpoint: A folder that the run is stored in as it goes, for `ar.resume`; None stores
+            nothing.
+        precision: "auto" computes in single precision and turns to double where rounding would
+            hurt; "single" or "double" to choose.
+        adaptation: The numbers that steer warm-up; None for the usual ones.
     """
     given = isinstance(parameterization, Parameterization)
     if not given and parameterization not in METHODS:
@@ -95,7 +135,8 @@ def sample(
                         Adaptation() if adaptation is None else adaptation,
                         implicit).checked()  # fmt: skip
     sites: Any = "auto" if isinstance(parameterization, str) else parameterization.sites
-    shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive).checked()
+    brought = as_arrays((args, kwargs))[1]
+    shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive, brought).checked()
     folder = None if checkpoint is None else as_path(checkpoint, "checkpoint")
     check_flag("progress", progress)
 
@@ -112,13 +153,18 @@ def sample(
                 unless_begun.callback(store.close)
             state = first_state(engine, settings, parameterization, init, bar)
             unless_begun.pop_all()
-        return Session(settings, engine, state, store)
+        wanted = {"log_likelihood": log_likelihood, "posterior_predictive": posterior_predictive}
+        about = about_call(program, model, args, kwargs, wanted)
+        return Session(settings, engine, replace(state, notes=(*about, *state.notes)), store)
 
+    clock = Clock()
     with rescuing() as kept, in_precision(precision), ExitStack() as stack:
         with Progress(progress) as bar, meanwhile(load_libraries):
             kept.session = begin_precisely(partial(begin, bar), precision, stack)
+            clock.begin(kept.session)
             kept.session.go(bar)
         kept.tree = build_tree(kept.session, shown)
+    kept.tree.attrs |= clock.times(kept.session)
     return warned(kept.tree)
 
 
@@ -142,8 +188,26 @@ def resume(
     An interrupted run ends with exactly the draws that an uninterrupted one would have given. An
     extended run keeps its draws and its tuning, although a longer run would have been tuned for
     more draws. The model and its data must be those of the checkpoint.
+
+    Args:
+        checkpoint: The folder that `ar.sample` was given.
+        model: The model of the run.
+        args: The positional arguments of the run.
+        kwargs: The keyword arguments of the run; None for none.
+        draws: Draws per chain in all; None for as many as were asked for.
+        var_names: Names of the variables to keep; None keeps all.
+        coords: Labels of dimensions, such as `{"county": names}`; where None, those that pandas or
+            xarray arguments bring.
+        dims: Names of a variable's own axes, such as `{"beta": ["feature"]}`; where None, its
+            plates'.
+        log_likelihood: Also the log likelihood of every observation, for ArviZ's `loo`; off, as it
+            can be large.
+        posterior_predictive: Also data simulated at each draw, for checks of the fit; off, as it
+            can be large.
+        progress: Whether to show progress in a terminal or notebook.
     """
-    shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive).checked()
+    clock, brought = Clock(), as_arrays((args, kwargs))[1]
+    shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive, brought).checked()
     check_flag("progress", progress)
     store = Store.open(as_path(checkpoint, "checkpoint"), alone=True)
     with rescuing() as kept, ExitStack() as stack:
@@ -159,10 +223,12 @@ def resume(
         shown.check(engine.target)
         session = Session.reload(settings, engine, blank_state(engine, settings), store)
         _refuse_other_density(engine, session.state)
+        clock.begin(session)
         with Progress(progress) as bar:
             kept.session = session
             session.go(bar)
         kept.tree = build_tree(session, shown)
+    kept.tree.attrs |= clock.times(session)
     return warned(kept.tree)
 
 
@@ -194,6 +260,16 @@ def learn(
     `objective="elbo"` maximizes the mean-field ELBO over (μ, σ, λ), the paper's VIP; options, such
     as `steps`, `samples` and `learning_rates`, go to the fit. `objective="score"` learns from the
     draws of an earlier run, `draws=tree`, at a cost of one gradient per draw.
+
+    Args:
+        model: The NumPyro model, a function.
+        args: Its positional arguments: the data.
+        kwargs: Its keyword arguments; None for none.
+        objective: "elbo" needs no draws and is the paper's; "score" learns from draws.
+        draws: The run to learn from, with "score".
+        seed: The seed of the fit.
+        s0: The reference scale of λ; None makes λ independent of units, 1 is the paper's.
+        options: Settings of the fit by the ELBO.
     """
     own = ["model", "args", "kwargs", "objective", "draws", "seed", "s0", "implicit"]
     if objective not in ("elbo", "score"):
@@ -234,6 +310,9 @@ def compilation_cache(folder: str | os.PathLike) -> None:
     """Keeps compiled programs in a folder, so that the next session need not compile them again.
 
     This sets JAX's own persistent cache for the whole process.
+
+    Args:
+        folder: Where to keep them; it is made if it is not there.
     """
     folder = check_folder(folder, "folder")
     os.makedirs(folder, exist_ok=True)

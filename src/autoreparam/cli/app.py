@@ -75,7 +75,12 @@ def _show_warning(message: Any, category: Any, *place: Any, **more: Any) -> None
 
 
 def find(
-    model: str, data: list[Path] | None, settings: list[str] | None, ignore: bool, x64: bool = False
+    model: str,
+    data: list[Path] | None,
+    settings: list[str] | None,
+    ignore: bool,
+    x64: bool = False,
+    quiet: bool = False,
 ) -> Call:
     """The model of a command with its data; notes for the user go to standard error."""
     if x64:
@@ -83,7 +88,7 @@ def find(
 
         jax.config.update("jax_enable_x64", True)
     call = find_call(model, data or (), settings or (), ignore)
-    for note in call.notes:
+    for note in () if quiet else call.notes:
         typer.echo(f"note: {note}", err=True)
     return call
 

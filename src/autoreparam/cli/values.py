@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from autoreparam.errors import DataError, known
+from autoreparam.program.foreign import words
 
 # Stan's JSON spells numbers that JSON lacks as words.
 WORDS = {"nan": np.nan, "inf": np.inf, "+inf": np.inf, "-inf": -np.inf, "infinity": np.inf,
@@ -79,7 +80,14 @@ def bind(
             "FILE or --set NAME=VALUE."
         )
     unset = [n for n, p in named.items() if p.default is None and n not in kept]
-    return kept, [f"no data for {known(unset)}: left at None"] if unset else []
+    notes = [f"no data for {known(unset)}: left at None"] if unset else []
+    for name, value in kept.items():
+        if hasattr(value, "cat"):
+            listed = ", ".join(
+                f"{word} = {code}" for code, word in enumerate(value.cat.categories[:3])
+            )
+            notes.append(f"'{name}' holds text, numbered in its order: {listed}, ...")
+    return kept, notes
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
@@ -156,17 +164,19 @@ def _column(words: list[str]) -> np.ndarray:
 
 
 def _numbers(name: str, value: Any) -> Any:
-    if isinstance(value, np.ndarray) and value.dtype.kind not in "fiub":
-        example = str(value.ravel()[0])
-        if value.dtype.kind == "O" and all(isinstance(x, int) for x in value.ravel()):
-            raise DataError(
-                f"'{name}' holds an integer of more than 64 bits "
-                f"({max(map(abs, value.ravel())):,}). Write it as a float: 1e20."
-            )
+    """The value, with a column of text as categories: numbers from 0 for its words in order."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind in "fiub":
+        return value
+    if value.dtype.kind == "O" and all(isinstance(x, int) for x in value.ravel()):
         raise DataError(
-            f"'{name}' holds text ({example!r}, ...); a model needs numbers. Code it as 0, 1, ..."
+            f"'{name}' holds an integer of more than 64 bits "
+            f"({max(map(abs, value.ravel())):,}). Write it as a float: 1e20."
         )
-    return value
+    if value.ndim != 1 or value.dtype.kind != "U":
+        raise DataError(f"'{name}' holds {value.dtype}; a model needs numbers, or a column of text")
+    import pandas
+
+    return pandas.Series(pandas.Categorical(value, words(value.tolist(), name)), name=name)
 
 
 def plain(content: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 
@@ -28,3 +29,13 @@ class Fit:
     scale: np.ndarray
     converged: bool
     note: str
+
+    def __repr__(self) -> str:
+        elbo = "" if self.elbo is None else f"ELBO {float(self.elbo):.3f}, "
+        end = "" if self.converged else ", not converged"
+        said = f": {self.note}" if self.note else ""
+        return f"Fit({self.parameterization}, {elbo}{self.gradients:,} gradients{end}{said})"
+
+    def _repr_html_(self) -> str:
+        said = escape(repr(self).removeprefix(f"Fit({self.parameterization}, ").removesuffix(")"))
+        return f"{self.parameterization._repr_html_()}<p>{said}</p>"

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autoreparam.program.foreign import as_arrays
+
 
 class Fixed:
     """A value that is part of the structure, compared by content where possible."""
@@ -79,9 +81,32 @@ def split(
 
     `traceable(arguments, data)` says whether the model can be traced with these data unknown.
     Integers, strings and flags are always part of the structure: they set plate sizes and choose
-    branches.
+    branches. Tables and labeled arrays become plain arrays, if the model can do with these.
     """
-    leaves, treedef = jax.tree.flatten((tuple(args), dict(kwargs or {})))
+    given = tuple(args), dict(kwargs or {})
+    converted, _ = as_arrays(given)
+    found = _split(converted, traceable)
+    if found is None and not _alike(given, converted):
+        found = _split(given, traceable)
+    return found or _all_fixed(converted)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether nothing was converted."""
+    first, second = jax.tree.leaves(one), jax.tree.leaves(other)
+    return len(first) == len(second) and all(a is b for a, b in zip(first, second))
+
+
+def _all_fixed(given: Any) -> tuple[Arguments, tuple]:
+    leaves, treedef = jax.tree.flatten(given)
+    return Arguments(treedef, tuple(map(Fixed, leaves))), ()
+
+
+def _split(
+    given: Any, traceable: Callable[[Arguments, tuple], bool]
+) -> tuple[Arguments, tuple] | None:
+    """Arguments and data; None if the model cannot be traced with them."""
+    leaves, treedef = jax.tree.flatten(given)
     free = [_is_data(leaf) for leaf in leaves]
 
     def build(free: list[bool]) -> tuple[Arguments, tuple]:
@@ -92,7 +117,10 @@ def split(
         return build(free)
     alone = [ok and traceable(*build([i == j for j in range(len(free))]))
              for i, ok in enumerate(free)]  # fmt: skip
-    return build(alone) if traceable(*build(alone)) else build([False] * len(free))
+    if traceable(*build(alone)):
+        return build(alone)
+    nothing = build([False] * len(free))
+    return nothing if traceable(*nothing) else None
 
 
 def named_leaves(model: Callable, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,8 +28,14 @@ def log_joint(
     """A function that takes one value per latent and returns the log joint density.
 
     Without a parameterization the values are the model's own and no Jacobian is added. With one
-    they are working coordinates, keyed by the original names, and the Jacobian is included;
-    `implicit` is that of `inspect`.
+    they are working coordinates, keyed by the original names, and the Jacobian is included.
+
+    Args:
+        model: The NumPyro model, a function.
+        args: Its positional arguments: the data.
+        kwargs: Its keyword arguments; None for none.
+        parameterization: The coordinates of the values; None for the model's own.
+        implicit: That of `inspect`.
     """
     if parameterization is not None and not isinstance(parameterization, Parameterization):
         raise ParameterizationError(

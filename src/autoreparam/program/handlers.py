@@ -22,8 +22,7 @@ from autoreparam.program.loops import enter_steps, is_scan, steps
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 from autoreparam.program.trace import inspect
-from autoreparam.program.visit import per_element
-from autoreparam.program.working import WorkingDistribution, site_map
+from autoreparam.program.working import WorkingDistribution, per_element, site_map
 
 
 def working_name(name: str) -> str:
@@ -41,6 +40,10 @@ def reparameterize(
 
     >>> m2 = ar.reparameterize(model, fit.parameterization)
     >>> mcmc = MCMC(NUTS(m2), num_warmup=500, num_samples=1000)
+
+    Args:
+        model: The NumPyro model, a function.
+        parameterization: λ of the sites to rewrite.
     """
     if not callable(model):
         raise ModelError(f"expected a NumPyro model, a callable; found {type(model).__name__}")

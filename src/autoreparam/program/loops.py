@@ -61,5 +61,8 @@ class Give(Messenger):
 
     def process_message(self, msg) -> None:
         """Sets the value of a site that is among the given ones."""
-        if msg["type"] == "sample" and msg["name"] in self.values:
+        if msg["type"] != "sample":
+            return
+        msg["infer"] = dict(msg["infer"])  # NumPyro writes into it, and sites may share one
+        if msg["name"] in self.values:
             msg["value"] = self.values[msg["name"]](msg["fn"])

@@ -17,6 +17,7 @@ from autoreparam.program import parameterization_file
 from autoreparam.program.centering import Centering
 from autoreparam.program.program import Program
 from autoreparam.program.site import Site
+from autoreparam.render.table import Table
 
 
 @jax.tree_util.register_pytree_node_class
@@ -29,6 +30,12 @@ class Parameterization:
 
     >>> p = Parameterization.centered(program)
     >>> p = p.replace({"theta": 0.3})
+
+    Args:
+        loc: λ of the location by site: numbers in [0, 1] with the shape of the value.
+        scale: λ of the scale by site; None for the same.
+        reference: s0 by site; None for 1.
+        tail: How much lighter heavy tails are made, by site; None leaves them.
     """
 
     __slots__ = ("_sites",)
@@ -73,7 +80,11 @@ class Parameterization:
 
     @classmethod
     def by_site(cls, sites: Mapping[str, Centering]) -> Parameterization:
-        """The parameterization with these sites, checked and frozen."""
+        """The parameterization with these sites, checked and frozen.
+
+        Args:
+            sites: λ by site as values.
+        """
         return cls.tree_unflatten(
             tuple(sites), [site.checked(name) for name, site in sites.items()]
         )
@@ -86,6 +97,12 @@ class Parameterization:
 
         `s0` is the reference scale: by default the site's own scale where that is constant and its
         prior median elsewhere, so that λ does not depend on units. The paper has `s0=1`.
+
+        Args:
+            program: What `ar.inspect` gives.
+            lam: The number for every element.
+            s0: The reference scale; None makes λ independent of units.
+            tail: The same for heavy tails; 0 leaves them.
         """
 
         if not isinstance(program, Program):
@@ -107,12 +124,21 @@ class Parameterization:
         """Every candidate site centered: λ = 1 everywhere.
 
         That is the model as written, except for sites that were non-centered by hand.
+
+        Args:
+            program: What `ar.inspect` gives.
+            s0: The reference scale, which does not matter at λ = 1.
         """
         return cls.constant(program, 1.0, s0=s0)
 
     @classmethod
     def noncentered(cls, program: Program, *, s0: float | None = None) -> Parameterization:
-        """Every candidate site non-centered: λ = 0 everywhere."""
+        """Every candidate site non-centered: λ = 0 everywhere.
+
+        Args:
+            program: What `ar.inspect` gives.
+            s0: The reference scale; None makes λ independent of units.
+        """
         return cls.constant(program, 0.0, s0=s0)
 
     def replace(
@@ -126,6 +152,11 @@ class Parameterization:
 
         `lam` sets location and scale together (tied); `scale` sets only λ of the scale.
         `tail` is for sites with heavy tails.
+
+        Args:
+            lam: New λ by site, for location and scale.
+            scale: New λ of the scale alone.
+            tail: New tails.
         """
         new = dict(self._sites)
         for name, value in (lam or {}).items():
@@ -150,7 +181,11 @@ class Parameterization:
         return self._sites[name].filled(name, value)
 
     def map(self, change: Callable[[Any], Any]) -> Parameterization:
-        """A new parameterization with every λ, of locations and scales, changed the same way."""
+        """A new parameterization with every λ, of locations and scales, changed the same way.
+
+        Args:
+            change: A function of arrays of λ.
+        """
         return self.by_site(
             {
                 name: replace(site, loc=change(site.loc), scale=change(site.scale))
@@ -191,7 +226,11 @@ class Parameterization:
         return all(np.array_equal(site.loc, site.scale) for site in self._sites.values())
 
     def of(self, name: str) -> Centering:
-        """All that there is about one site: λ of location and scale, s0, the tail."""
+        """All that there is about one site: λ of location and scale, s0, the tail.
+
+        Args:
+            name: A site.
+        """
         if name not in self._sites:
             raise KeyError(f"site '{name}'; sites of this parameterization: {known(self._sites)}")
         return self._sites[name]
@@ -221,10 +260,22 @@ class Parameterization:
     def __repr__(self) -> str:
         return f"Parameterization({', '.join(f'{n}{site}' for n, site in self._sites.items())})"
 
+    def _repr_html_(self) -> str:
+        rows = []
+        for name, site in self._sites.items():
+            lam = np.asarray(site.loc, float)
+            ends = (lam.min(), lam.mean(), lam.max()) if lam.size else (np.nan,) * 3
+            rows.append((name, str(lam.size), *(f"{value:.2f}" for value in ends)))
+        return Table(("site", "elements", "smallest λ", "mean", "largest"), rows).to_html()
+
     # -- fitting a model ----------------------------------------------------------------------
 
     def check(self, program: Program) -> Parameterization:
-        """This parameterization, if it fits the program's candidate sites; an error otherwise."""
+        """This parameterization, if it fits the program's candidate sites; an error otherwise.
+
+        Args:
+            program: What `ar.inspect` gives.
+        """
         wanted = {site.name: site for site in program.candidates}
         for name, lam in self._sites.items():
             if name not in wanted:
@@ -265,17 +316,31 @@ class Parameterization:
 
     @classmethod
     def from_json(cls, text: str, program: Program | None = None) -> Parameterization:
-        """The parameterization in a JSON text; checked against `program` where one is given."""
+        """The parameterization in a JSON text; checked against `program` where one is given.
+
+        Args:
+            text: What `to_json` gave.
+            program: The program that it must fit; None for no check.
+        """
         found = cls.by_site(parameterization_file.from_text(text))
         return found if program is None else found.check(program)
 
     def save(self, path: str | Path) -> None:
-        """Writes JSON, with large arrays in an npz file of the same name beside it."""
+        """Writes JSON, with large arrays in an npz file of the same name beside it.
+
+        Args:
+            path: A name that ends in .json.
+        """
         parameterization_file.write(self._sites, as_path(path, "save"))
 
     @classmethod
     def load(cls, path: str | Path, program: Program | None = None) -> Parameterization:
-        """The parameterization in a file written by `save`; checked where a program is given."""
+        """The parameterization in a file written by `save`; checked where a program is given.
+
+        Args:
+            path: A file that `save` wrote.
+            program: The program that it must fit; None for no check.
+        """
         found = cls.by_site(parameterization_file.read(as_path(path, "load")))
         return found if program is None else found.check(program)
 

@@ -49,6 +49,11 @@ class Structure:
         return tuple(site for site in self.sites if site.kind == "latent")
 
     @cached_property
+    def discrete(self) -> tuple[Site, ...]:
+        """The discrete latents, which are summed out."""
+        return tuple(site for site in self.sites if site.kind == "discrete")
+
+    @cached_property
     def rounds(self) -> int:
         """How often the model is run ahead, so that every implied location and scale is known."""
         order = {site.name: i for i, site in enumerate(self.latents)}
@@ -109,6 +114,17 @@ class Program:
         return tuple(site for site in self.sites if site.candidate)
 
     @property
+    def plates(self) -> dict[str, int]:
+        """How many elements each plate has."""
+        return {
+            plate: site.shape[axis]
+            for site in self.sites
+            if site.kind != "deterministic"
+            for plate, axis in site.plates
+            if -axis <= len(site.shape)
+        }
+
+    @property
     def dtype(self) -> Any:
         """The floating-point type of the latent values."""
         return self.structure.dtype
@@ -119,7 +135,11 @@ class Program:
         return self.structure.by_name[name]
 
     def explain(self, name: str) -> str:
-        """Why a name is not a candidate, as the end of a sentence."""
+        """Why a name is not a candidate, as the end of a sentence.
+
+        Args:
+            name: Any name.
+        """
         site = self.structure.by_name.get(name)
         if site is None:
             return "is not a site of this model"

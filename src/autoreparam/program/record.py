@@ -26,6 +26,8 @@ AXES = ("chain", "draw", "slot")  # of the draws and statistics of every run
 class Record(Messenger):
     """Gives every latent a value and records every site."""
 
+    anything = False  # whether discrete latents may be there without a mark
+
     def __init__(self) -> None:
         super().__init__()
         self.sites: dict[str, Site] = {}
@@ -62,12 +64,14 @@ class Record(Messenger):
             if not msg["is_observed"] and msg["name"] not in self.inside:
                 self.given.add(msg["name"])
         elif not isinstance(unwrap(msg["fn"])[0], dist.Delta):
-            _refuse_discrete(msg)
+            if not self.anything:
+                _refuse_discrete(msg)
             msg["value"] = self.draw(msg)
 
     def draw(self, msg) -> Any:
         """A value of the right shape; its numbers do not matter."""
-        return jnp.zeros(msg["kwargs"].get("sample_shape", ()) + msg["fn"].shape())
+        dtype = int if is_discrete(msg["fn"]) else float
+        return jnp.zeros(msg["kwargs"].get("sample_shape", ()) + msg["fn"].shape(), dtype)
 
     def postprocess_message(self, msg) -> None:
         """Describes the site."""
@@ -91,7 +95,7 @@ class Record(Messenger):
                 f"site '{name}': draws have an axis of this name, so the result could not hold "
                 f"both. Call it something else, '{name}_' for example."
             )
-        site = _describe(msg, name in self.given, self.inside.get(name))
+        site = _describe(msg, name in self.given, self.inside.get(name), self.anything)
         self.sites[name] = site
         if site.kind == "latent":
             self.dtypes.append(jnp.result_type(msg["value"]))
@@ -132,22 +136,36 @@ def _refuse_subsample(msg) -> None:
         )
 
 
+def is_discrete(fn: dist.Distribution) -> bool:
+    """Whether the values of a distribution are counted."""
+    return fn.support is not None and fn.support.is_discrete
+
+
 def _refuse_discrete(msg) -> None:
-    if msg["fn"].support is not None and msg["fn"].support.is_discrete:
+    fn = msg["fn"]
+    if not is_discrete(fn) or (
+        msg["infer"].get("enumerate") == "parallel" and fn.has_enumerate_support
+    ):
+        return
+    what = f"site '{msg['name']}' is a discrete latent ({type(unwrap(fn)[0]).__name__})"
+    if not fn.has_enumerate_support:
         raise ModelError(
-            f"site '{msg['name']}' is a discrete latent ({type(unwrap(msg['fn'])[0]).__name__}): "
-            "HMC moves continuous values only. Sum it out (for example with "
-            "dist.MixtureSameFamily), or observe it."
+            f"{what} with too many values to sum over: HMC moves continuous values only. Use a "
+            "distribution that has summed it out (such as dist.ZeroInflatedPoisson), or observe it."
         )
+    raise ModelError(
+        f"{what}: HMC moves continuous values only. Have it summed out: mark it with "
+        'numpyro.sample(..., infer={"enumerate": "parallel"}), or observe it.'
+    )
 
 
-def _describe(msg, given: bool, loop: Loop | None) -> Site:
+def _describe(msg, given: bool, loop: Loop | None, anything: bool) -> Site:
     shape = tuple(np.shape(msg["value"]))
     if msg["type"] == "deterministic":
         return Site(msg["name"], "deterministic", "", shape, 0, "", plates=_plates(msg, 0))
     fn = msg["fn"]
     base, mask = unwrap(fn)
-    kind = _kind(base, msg["is_observed"] or given)
+    kind = site_kind(base, msg["is_observed"] or given)
     plates = _plates(msg, fn.event_dim)
     if kind == "factor":
         return Site(msg["name"], kind, "", tuple(fn.batch_shape), 0, "", plates=plates)
@@ -159,10 +177,14 @@ def _describe(msg, given: bool, loop: Loop | None) -> Site:
         fn.event_dim,
         _support_name(fn),
         plates=plates,
+        loop=loop,
     )
     if kind != "latent":
         return site
-    _refuse_discrete(msg)
+    if is_discrete(fn):
+        if not anything:
+            _refuse_discrete(msg)
+        return replace(site, kind="discrete")
     if loop is not None and jax.tree.leaves(fn.support):
         raise ModelError(
             f"site '{site.name}' has a support that depends on values inside scan or cond. Sample "
@@ -174,12 +196,12 @@ def _describe(msg, given: bool, loop: Loop | None) -> Site:
         coordinate=coordinate_of(transform),
         unconstrained_shape=tuple(transform.inverse_shape(shape)),
         scanned=fn.support if loop is not None else None,
-        loop=loop,
         note="masked" if mask is not None else "",
     )
 
 
-def _kind(base: dist.Distribution, observed: bool) -> str:
+def site_kind(base: dist.Distribution, observed: bool) -> str:
+    """What a site is, by its distribution without wrappers."""
     if isinstance(base, dist.Unit):
         return "factor"
     if observed:

@@ -24,7 +24,7 @@ class Site:
     """What a site is, what it depends on, what can be done with it."""
 
     name: str
-    kind: str  # "latent", "observed", "factor" or "deterministic"
+    kind: str  # "latent", "discrete" (and summed out), "observed", "factor" or "deterministic"
     distribution: str
     shape: tuple[int, ...]
     event_dim: int
@@ -35,6 +35,7 @@ class Site:
     loc_parents: tuple[str, ...] = ()
     scale_parents: tuple[str, ...] = ()
     parents: tuple[str, ...] = ()
+    discrete_parents: tuple[str, ...] = ()  # those that are summed out
     scanned: Any = None  # inside `scan` or `cond`: the constraint that its values satisfy
     loop: Loop | None = None  # the same: which one
     coupling: Coupling = Coupling.NONE

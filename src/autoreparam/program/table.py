@@ -19,7 +19,7 @@ def site_table(sites: Iterable[Site]) -> Table:
             site.distribution,
             "x".join(map(str, site.shape)) or "scalar",
             site.support,
-            ", ".join(site.parents),
+            ", ".join((*site.parents, *site.discrete_parents)),
             _verdict(site),
         )
         for site in sites
@@ -29,5 +29,5 @@ def site_table(sites: Iterable[Site]) -> Table:
 
 def _verdict(site: Site) -> str:
     if site.kind != "latent":
-        return ""
+        return site.note if site.kind == "discrete" else ""
     return f"{'yes' if site.candidate else 'no'}: {site.note}"

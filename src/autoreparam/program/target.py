@@ -44,15 +44,11 @@ class Target:
         return self._logdensity(position, lam)
 
     def _logdensity(self, position: Array, lam: Parameterization) -> Array:
-        visit = AtWorking(self.program, self.unflatten(position), lam)
-        visit.run()
-        return sum(visit.terms, jnp.zeros((), position.dtype))
+        return AtWorking(self.program, self.unflatten(position), lam).total()
 
     def log_joint(self, values: Mapping[str, Array]) -> Array:
         """`log p(z, x)` at the model's own values, without any Jacobian."""
-        visit = AtValues(self.program, values, None)
-        visit.run()
-        return sum(visit.terms, jnp.zeros((), self.program.dtype))
+        return AtValues(self.program, values, None).total()
 
     def log_determinant(self, position: Array, lam: Parameterization) -> Array:
         """`log |dz / d working|`: what `logdensity` adds to the model's own log joint."""

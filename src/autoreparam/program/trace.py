@@ -18,6 +18,7 @@ from autoreparam.program.arguments import Arguments, named_leaves, split
 from autoreparam.program.captured import captured
 from autoreparam.program.dependence import depends_on
 from autoreparam.program.digest import output_digests
+from autoreparam.program.enumeration import in_enumerated_scan, refuse_unplated, require_funsor
 from autoreparam.program.failure import failed, raised_by
 from autoreparam.program.families import Unsupported, standardize
 from autoreparam.program.implicit.look import Prior, as_implied, with_implied
@@ -28,6 +29,7 @@ from autoreparam.program.program import Program, Structure
 from autoreparam.program.record import Record, compare
 from autoreparam.program.site import ONE_AT_A_TIME, Site
 from autoreparam.program.traits import Coupling, Traits
+from autoreparam.program.unseeded import unseeded
 
 __all__ = ["Program", "Site", "Structure", "inspect"]
 
@@ -66,6 +68,13 @@ def inspect(
     >>> program = ar.inspect(problem.model, problem.args, problem.kwargs)
     >>> [site.name for site in program.candidates]
     ['theta']
+
+    Args:
+        model: The NumPyro model, a function.
+        args: Its positional arguments: the data.
+        kwargs: Its keyword arguments; None for none.
+        sites: Which sites to reparameterize: "auto", "all" or names. Constant locations and scales
+            gain nothing, so "auto" leaves them.
     """
     if not callable(model):
         raise ModelError(
@@ -76,6 +85,7 @@ def inspect(
         raise ModelError(f"expected args as a tuple; found {type(args).__name__}. Write args=(x,).")
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise ModelError(f"expected kwargs as a dict; found {type(kwargs).__name__}")
+    model = unseeded(model)
     refuse_forked()
     read = captured(model)
     refuse_stale(read)
@@ -207,6 +217,7 @@ def _with_parents(
     Looking is for what was non-centered by hand.
     """
     latents = {name: site for name, site in sites.items() if site.kind == "latent"}
+    discrete = {name: site for name, site in sites.items() if site.kind == "discrete"}
     depend: Any = None
 
     def run(data, values):
@@ -220,17 +231,19 @@ def _with_parents(
 
     dtype = jnp.result_type(float)
     values = {name: jax.ShapeDtypeStruct(site.shape, dtype) for name, site in latents.items()}
+    counts = jnp.result_type(int)
+    values |= {name: jax.ShapeDtypeStruct(site.shape, counts) for name, site in discrete.items()}
     traced, shapes = jax.make_jaxpr(run, return_shape=True)(data, values)
     inputs = [frozenset[str]()] * len(data) + [frozenset({name}) for name in sorted(values)]
     found_names = depends_on(traced.jaxpr, inputs)
     structure = jax.tree.structure(shapes)
-    (depends, _), _ = jax.tree.unflatten(structure, found_names)
-    digests = output_digests(traced, [*(f"data {i}" for i in range(len(data))), *sorted(values)])
-    (_, deterministics), densities = jax.tree.unflatten(structure, digests)
+    (depends, computed), _ = jax.tree.unflatten(structure, found_names)
+    traces = output_digests(traced, [*(f"data {i}" for i in range(len(data))), *sorted(values)])
+    (_, deterministics), densities = jax.tree.unflatten(structure, traces)
 
-    def names(found: Any) -> tuple[str, ...]:
+    def names(found: Any, among: Mapping[str, Site] = latents) -> tuple[str, ...]:
         union = frozenset().union(*jax.tree.leaves(found, is_leaf=lambda x: x == frozenset()))
-        return tuple(name for name in latents if name in union)
+        return tuple(name for name in among if name in union)
 
     result = dict(sites)
     for name, found in depends.items():
@@ -240,20 +253,23 @@ def _with_parents(
             loc_parents=names(found["loc"]),
             scale_parents=names(found["scale"]),
             parents=names(found["all"]),
+            discrete_parents=names(found["all"], discrete),
             standardizable=site.kind == "latent"
             and name not in depend.notes
             and not _in_cond(site),
             note=depend.notes.get(name, site.note),
             **depend.traits.get(name, Traits())._asdict(),
         )
+    for name, found in computed.items():
+        result[name] = replace(result[name], discrete_parents=names(found, discrete))
     looking = -perf_counter()
     if implicit:
         result = with_implied(traced, shapes, data, arguments.names(model), result, depend.priors)
     looking += perf_counter()
     # A model that reads a global keeps its identity when the global changes, and would reuse
     # outdated compiled code. The digests change with it.
-    computed = {**deterministics, **densities}
-    digests = {name: "".join(jax.tree.leaves(parts)) for name, parts in computed.items()}
+    parts = {**deterministics, **densities}
+    digests = {name: "".join(jax.tree.leaves(found)) for name, found in parts.items()}
     return result, digests, looking
 
 
@@ -277,7 +293,25 @@ def _choose(found: dict[str, Site], asked: str | Iterable[str]) -> tuple[Site, .
                     f"site '{name}' cannot be reparameterized: {why or found[name].kind}. "
                     f"Sites that can: {known(able)}."
                 )
-    return tuple(_decide(site, asked, wanted) for site in found.values())
+    sites = tuple(found.values())
+    if any(site.kind == "discrete" for site in sites):
+        require_funsor()
+        refuse_unplated(sites)
+        sites = tuple(_apart_from_discrete(site, sites) for site in sites)
+    return tuple(_decide(site, asked, wanted) for site in sites)
+
+
+def _apart_from_discrete(site: Site, sites: tuple[Site, ...]) -> Site:
+    """The site, which cannot move with locations that depend on what is summed out."""
+    if site.kind == "discrete":
+        return replace(site, note="summed out")
+    if site.discrete_parents:
+        note = f"depends on the discrete {', '.join(site.discrete_parents)}"
+        return replace(site, standardizable=False, note=note)
+    if in_enumerated_scan(site, sites):
+        note = "inside a scan with discrete latents"
+        return replace(site, standardizable=False, note=note)
+    return site
 
 
 def _decide(site: Site, asked: Any, wanted: set[str] | None) -> Site:

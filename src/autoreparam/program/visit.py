@@ -13,13 +13,14 @@ from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
 
 from autoreparam.errors import ModelError
+from autoreparam.program.enumeration import first_value, log_density
 from autoreparam.program.families import Standardized, standardize, unwrap
 from autoreparam.program.loops import Give, enter_steps, given_values, is_scan, whatever
 from autoreparam.program.maps import Point, SiteMap
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.site import ONE_AT_A_TIME
 from autoreparam.program.trace import Program, Site
-from autoreparam.program.working import site_map
+from autoreparam.program.working import per_element, site_map, temper
 
 
 class Visit(Messenger, ABC):
@@ -50,25 +51,35 @@ class Visit(Messenger, ABC):
                     "arguments."
                 )
 
+    def total(self) -> Array:
+        """The sum of all terms of the log density, and over all values of discrete latents."""
+        if self.program.structure.discrete:
+            return log_density(self)
+        self.run()
+        return sum(self.terms, jnp.zeros((), self.program.dtype))
+
     def process_message(self, msg) -> None:
         """Places a latent, or notes what a statement adds."""
         if msg["type"] == "control_flow":
-            self._enter(msg)
+            self.enter(msg)
         elif msg["type"] == "deterministic":
-            self.values[msg["name"]] = msg["value"]
+            if not self.site[msg["name"]].discrete_parents:
+                self.values[msg["name"]] = msg["value"]
         elif msg["type"] == "sample":
             self._sample(msg)
 
-    def _enter(self, msg) -> None:
-        """Gives the sites of a scan or cond their values."""
-        here = [site for site in self.program.latents if site.loop and site.loop[0] == self.loops]
+    def enter(self, msg, settle: bool = True) -> None:
+        """Gives the sites of a scan or cond their values; discrete ones only to settle them."""
+        inside = [site for site in self.program.sites if site.loop and site.loop[0] == self.loops]
+        here = [site for site in inside if site.kind == "latent"]
+        free = {s.name: first_value for s in inside if settle and s.kind == "discrete"}
         self.loops += 1
         if is_scan(msg):
             series = {site.name: self.series(site) for site in _in_order(here)}
-            enter_steps(msg, series, self.step)
+            enter_steps(msg, series, lambda own: Give({**self.step(own).values, **free}))
         else:
-            inside = {site.name: self.scanned(site) for site in here}
-            msg["kwargs"]["substitute_stack"].append(("substitute", inside))
+            values = {site.name: self.scanned(site) for site in here}
+            msg["kwargs"]["substitute_stack"].append(("substitute", values))
 
     def _sample(self, msg) -> None:
         site = self.site.get(msg["name"])
@@ -80,6 +91,9 @@ class Visit(Messenger, ABC):
         if site.kind == "latent":
             value, log_prob = self.place(site, msg)
             msg["value"] = self.values[site.name] = value
+        elif site.kind == "discrete":
+            msg["value"] = first_value(msg["fn"]) if site.loop is None else msg["value"]
+            return
         elif site.kind == "deterministic":  # a point mass
             base = unwrap(msg["fn"])[0]
             msg["value"] = self.values[site.name] = jnp.broadcast_to(base.v, site.shape)
@@ -99,6 +113,10 @@ class Visit(Messenger, ABC):
     @abstractmethod
     def scanned(self, site: Site) -> Array:
         """The value of a latent inside `cond`, or of one that stays centered inside `scan`."""
+
+    def scanned_log_det(self, site: Site) -> Array | None:
+        """The log-determinant of a site inside `scan` that stays centered."""
+        return None
 
     def rule(self, site: Site, fn: Any, values: Mapping[str, Any]) -> Standardized:
         """The rule of a candidate, at the values of the latents that it depends on."""
@@ -179,6 +197,11 @@ class AtWorking(Visit):
         """The value of a latent that stays centered."""
         return biject_to(site.scanned)(self.working[site.name])
 
+    def scanned_log_det(self, site: Site) -> Array | None:
+        """The log-determinant of a latent that stays centered."""
+        working = self.working[site.name]
+        return biject_to(site.scanned).log_abs_det_jacobian(working, self.scanned(site))
+
     def series(self, site: Site) -> Any:
         """What each step of `scan` needs to compute the value of a latent."""
         if not site.candidate:
@@ -255,21 +278,3 @@ def _in_order(sites: list[Site]) -> list[Site]:
         ordered += ready
         waiting = [site for site in waiting if site not in ready]
     return ordered
-
-
-def per_element(scale: Any, event_dim: int) -> Any:
-    """The factor of a `scale` handler, shaped to multiply the elements of a site's value."""
-    if scale is None or jnp.ndim(scale) == 0:
-        return scale
-    return jnp.reshape(scale, jnp.shape(scale) + (1,) * event_dim)
-
-
-def temper(log_prob: Array, log_det: Array, scale: Any, mask: Any) -> Array:
-    """Working log density of a site whose own density is scaled or masked.
-
-    The density of the values is scaled, the Jacobian is not: `c log p(z) + log |dz / d working|`.
-    """
-    weight: Any = 1.0 if scale is None else scale
-    if mask is None:
-        return weight * (log_prob - log_det) + log_det
-    return jnp.where(mask, weight * (log_prob - log_det), 0.0) + log_det

@@ -62,3 +62,21 @@ def site_map(rule: Standardized, lam: Centering, mask: Any = None) -> SiteMap:
         lam = Centering(loc, scale, lam.reference, tail)
     map_ = rule.map(lam.loc, lam.scale, lam.reference, mask)
     return map_ if lam.tail is None else replace(map_, tail=lam.tail)
+
+
+def per_element(scale: Any, event_dim: int) -> Any:
+    """The factor of a `scale` handler, shaped to multiply the elements of a site's value."""
+    if scale is None or jnp.ndim(scale) == 0:
+        return scale
+    return jnp.reshape(scale, jnp.shape(scale) + (1,) * event_dim)
+
+
+def temper(log_prob: Array, log_det: Array, scale: Any, mask: Any) -> Array:
+    """Working log density of a site whose own density is scaled or masked.
+
+    The density of the values is scaled, the Jacobian is not: `c log p(z) + log |dz / d working|`.
+    """
+    weight: Any = 1.0 if scale is None else scale
+    if mask is None:
+        return weight * (log_prob - log_det) + log_det
+    return jnp.where(mask, weight * (log_prob - log_det), 0.0) + log_det

@@ -12,6 +12,7 @@ from autoreparam.errors import AutoreparamError, known
 from autoreparam.keywords import helpful
 from autoreparam.results.labels import as_names
 from autoreparam.results.lam import check_tree, lam_columns, sites
+from autoreparam.results.predicted import predicted_group, predicted_summary
 from autoreparam.results.scalars import COLUMNS, Measured, measure, slowest
 from autoreparam.results.summary import Summary
 from autoreparam.results.tree import texts
@@ -64,6 +65,10 @@ def efficiency(tree: xarray.DataTree, most: int | None = None) -> Efficiency:
 
     ArviZ takes milliseconds per scalar. With `most`, only that many are measured: those that look
     worst in a quick scan of all.
+
+    Args:
+        tree: A run, as `ar.sample` returns it.
+        most: How many scalars to measure; None measures all.
     """
     if most is not None and not (isinstance(most, int) and most > 0):
         raise AutoreparamError(f"most: expected a number of scalars, or None; found {most!r}")
@@ -97,17 +102,19 @@ def _others(tree: xarray.DataTree, latents: list[xarray.DataArray]) -> list[xarr
 def summary(tree: xarray.DataTree, var_names: Iterable[str] | None = None) -> Summary:
     """A table with one row per scalar: its posterior, how well it was estimated, and λ.
 
+    Of a tree of predictions it shows what was predicted.
+
     >>> table = summary(tree)
-    >>> table.to_dict()["theta[0]"]["ess_bulk"]
+    >>> table.to_dataframe().loc["theta[0]", "ess_bulk"]
+
+    Args:
+        tree: A run, or predictions.
+        var_names: Variables to show; None shows all.
     """
+    if predicted := predicted_group(tree):
+        return predicted_summary(predicted, _asked(predicted, var_names))
     posterior = _group(tree, "posterior")
-    names = [str(name) for name in posterior.data_vars]
-    if var_names is not None:
-        asked = as_names(var_names)
-        for name in asked:
-            if name not in names:
-                raise AutoreparamError(f"var_names: no variable '{name}'; there are {known(names)}")
-        names = asked
+    names = _asked(posterior, var_names)
     measured = {name: measure(posterior[name]) for name in names}
     parts = [m.columns() for m in measured.values()]
     columns = {key: np.concatenate([np.empty(0), *(p[key] for p in parts)]) for key in COLUMNS}
@@ -117,6 +124,18 @@ def summary(tree: xarray.DataTree, var_names: Iterable[str] | None = None) -> Su
     if all(name in measured for name in latents):
         footer = _in_a_line(efficiency_of(tree, [measured[name] for name in latents]))
     return Summary(tuple(label for m in measured.values() for label in m.labels), columns, footer)
+
+
+def _asked(group: Any, var_names: Iterable[str] | None) -> list[str]:
+    """The variables to show."""
+    names = [str(name) for name in group.data_vars]
+    if var_names is None:
+        return names
+    asked = as_names(var_names)
+    for name in asked:
+        if name not in names:
+            raise AutoreparamError(f"var_names: no variable '{name}'; there are {known(names)}")
+    return asked
 
 
 def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list[str]:

@@ -21,6 +21,9 @@ def numpyro_code(tree: xarray.DataTree) -> str:
     or whose location and scale have separate λ, are listed in comments and stay centered.
 
     >>> print(ar.interop.numpyro_code(tree))
+
+    Args:
+        tree: A run, as `ar.sample` returns it.
     """
     lam = parameterization(tree)
     entries = {entry["name"]: entry for entry in sites(tree)}

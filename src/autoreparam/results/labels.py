@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autoreparam.errors import AutoreparamError, known
+from autoreparam.program.foreign import AxisLabels, fitting
 from autoreparam.program.program import Program
 
 if TYPE_CHECKING:
@@ -27,14 +28,26 @@ class Labels:
     coords: dict[str, np.ndarray]
 
     @classmethod
-    def of(cls, program: Program, shapes, names, taken: set[str], coords, dims) -> Labels:
-        """Plates name the axes of sites; what the user asks for takes precedence."""
-        plates = _plates(program, shapes)
-        renamed = unique(
-            sorted({plate for axes in plates.values() for plate in axes if plate}), taken
-        )
+    def of(
+        cls,
+        program: Program,
+        shapes,
+        names,
+        taken: set[str],
+        coords,
+        dims,
+        brought: Iterable[AxisLabels] = (),
+    ) -> Labels:
+        """Plates name the axes of sites; what the user asks for takes precedence.
+
+        Axes of constants are those of the only plate of their length. Labels that the arguments
+        have brought are taken where they fit and nothing else is said.
+        """
+        plates, sizes = _plates(program, shapes)
+        renamed = unique(sorted(sizes), taken)
         asked = by_site(dims, names, "dims")
         constants = set(shapes) - {site.name for site in program.sites}
+        plates |= {name: _plates_by_length(shapes[name], sizes) for name in constants}
         chosen = {
             name: _axes(
                 name,
@@ -45,8 +58,11 @@ class Labels:
             )
             for name, shape in shapes.items()
         }
-        coords = {renamed.get(dim, dim): values for dim, values in coords.items()}
-        return cls(names, chosen, _coords(coords, _sizes(shapes, chosen)))
+        lengths = _sizes(shapes, chosen)
+        offered = {renamed[plate]: own for plate, own in fitting(brought, sizes).items()}
+        asked_coords = {renamed.get(dim, dim): values for dim, values in coords.items()}
+        taken_over = {dim: own for dim, own in offered.items() if lengths.get(dim) == len(own)}
+        return cls(names, chosen, _coords(taken_over | asked_coords, lengths))
 
     def dataset(self, values, lead: tuple[str, ...] = (), sites=None) -> xarray.Dataset:
         """Variables of sites as a dataset; `lead` names the axes before the site's own."""
@@ -80,8 +96,8 @@ def unique(names: Iterable[str], taken: set[str]) -> dict[str, str]:
     return result
 
 
-def _plates(program: Program, shapes) -> dict[str, list[str | None]]:
-    """For each site, the plate of each axis, where its values really vary along that plate."""
+def _plates(program: Program, shapes) -> tuple[dict[str, list[str | None]], dict[str, int]]:
+    """For each site, the plate of each axis where its values vary along it; lengths of plates."""
     sizes: dict[str, int] = {}
     # A deterministic keeps whatever shape it was given, so it does not decide how long a plate is
     # if a sampled site does.
@@ -98,7 +114,14 @@ def _plates(program: Program, shapes) -> dict[str, list[str | None]]:
             if -axis <= len(axes) and shapes[site.name][axis] == sizes[plate]:
                 axes[axis] = plate
         plates[site.name] = axes
-    return plates
+    return plates, sizes
+
+
+def _plates_by_length(shape: tuple[int, ...], sizes: Mapping[str, int]) -> list[str | None]:
+    """The only plate of the length of each axis, unless two axes would share it."""
+    fitting = [[plate for plate in sizes if sizes[plate] == length] for length in shape]
+    names = [plates[0] if len(plates) == 1 else None for plates in fitting]
+    return [name if names.count(name) == 1 else None for name in names]
 
 
 def _axes(name, shape, plates, asked, taken) -> list[str]:

@@ -109,6 +109,10 @@ def parameterization(tree: xarray.DataTree, slot: int = -1) -> Parameterization:
     >>> lam = ar.parameterization(tree)
     >>> lam.save("lam.json")
     >>> tree = ar.sample(model, args, kwargs, parameterization=lam)
+
+    Args:
+        tree: A run, as `ar.sample` returns it.
+        slot: Which of an interleaved run's two; the last by default.
     """
     check_tree(tree)
     if "parameterization" not in tree:

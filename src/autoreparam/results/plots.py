@@ -28,6 +28,11 @@ def parameterization(tree: xarray.DataTree, *, slot: int = -1, ax: Axes | None =
     """A heat map of λ, one cell per element: 0 is non-centered, 1 centered.
 
     >>> ar.plots.parameterization(tree)
+
+    Args:
+        tree: A run, as `ar.sample` returns it.
+        slot: Which of an interleaved run's two; the last by default.
+        ax: Where to draw; None makes a figure.
     """
     sites = [site for site in lam_by_site(tree, slot) if len(site.lam)]
     if not sites:
@@ -57,6 +62,11 @@ def geometry(
     """Draws of the worst pair (overall, or of one site), before and after, with divergences marked.
 
     >>> before, after = ar.plots.geometry(tree, "theta")
+
+    Args:
+        tree: A run, as `ar.sample` returns it.
+        site: The site to look at; None takes the most dependent pair.
+        axes: Where to draw; None makes a figure.
     """
     pair = worst_pair(tree, site)
     if pair is None:
@@ -83,6 +93,10 @@ def efficiency(
     """ESS per 1000 gradients of one or more runs: for sampling alone, and with all costs.
 
     >>> ar.plots.efficiency({"auto": tree, "centered": other})
+
+    Args:
+        runs: A run, or runs by name.
+        ax: Where to draw; None makes a figure.
     """
     # A DataTree is a mapping too: its keys are group names.
     named: Any = runs

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from autoreparam.results.notebook import NotebookLines
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -79,7 +81,9 @@ def _lines(console: Console | None) -> Any:
     # Variables such as FORCE_COLOR make rich mistake a log for a terminal.
     seen = console is not None or sys.stderr.isatty()
     console = console or Console(stderr=True)
-    if not (console.is_jupyter and _has_widgets()) and not (seen and console.is_interactive):
+    if console.is_jupyter:
+        return NotebookLines()
+    if not (seen and console.is_interactive):
         return None
     return Lines(
         TextColumn("{task.description}"),
@@ -91,10 +95,3 @@ def _lines(console: Console | None) -> Any:
         refresh_per_second=4,
         speed_estimate_period=600,  # chunks may be minutes apart
     )
-
-
-def _has_widgets() -> bool:
-    """Whether a notebook can redraw a line; if not, rich would only warn."""
-    from importlib.util import find_spec
-
-    return find_spec("ipywidgets") is not None

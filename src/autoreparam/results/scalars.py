@@ -15,6 +15,16 @@ COLUMNS = ("mean", "sd", "5%", "95%", "mcse_mean", "ess_bulk", "ess_tail", "r_ha
 TAILS = (0.05, 0.95)  # of Vehtari and others (2021) and of Stan; ArviZ's own are 11% and 89%
 
 
+def estimates(scalars: np.ndarray) -> dict[str, np.ndarray]:
+    """Mean, sd and quantiles of draws of shape (scalar, chain, draw); NaN for fewer than two."""
+    flat = scalars.reshape(len(scalars), math.prod(scalars.shape[1:]))
+    if flat.shape[1] < 2:
+        return dict.fromkeys(COLUMNS[:4], np.full(len(scalars), np.nan))
+    with np.errstate(all="ignore"):
+        low, high = np.quantile(flat, [0.05, 0.95], axis=1)
+        return dict(zip(COLUMNS, (flat.mean(axis=1), flat.std(axis=1, ddof=1), low, high)))
+
+
 @dataclass(frozen=True)
 class Measured:
     """The scalars of one variable, each with what its draws say."""
@@ -29,16 +39,10 @@ class Measured:
 
     def columns(self) -> dict[str, np.ndarray]:
         """The columns of a table, one entry per scalar."""
-        flat = self.draws.reshape(len(self.labels), -1)
-        if flat.shape[1] < 2:
-            nothing = np.full(len(self.labels), np.nan)
-            return dict.fromkeys(COLUMNS, nothing)
+        found = estimates(self.draws)
         with np.errstate(all="ignore"):
-            sd = flat.std(axis=1, ddof=1)
-            low, high = np.quantile(flat, [0.05, 0.95], axis=1)
-            mcse, mean = sd / np.sqrt(self.means), flat.mean(axis=1)
-        found = (mean, sd, low, high, mcse, self.bulk, self.tail, self.r_hat)
-        return dict(zip(COLUMNS, found))
+            mcse = found["sd"] / np.sqrt(self.means)
+        return found | dict(zip(COLUMNS[4:], (mcse, self.bulk, self.tail, self.r_hat)))
 
 
 def load_libraries() -> None:
@@ -85,6 +89,12 @@ def measure(variable: xarray.DataArray, only: np.ndarray | None = None) -> Measu
             if chains > 1:
                 r_hat[varies] = array_stats.rhat(moving, method="rank")
     return Measured(labels, scalars, varies, bulk, tail, means, r_hat)
+
+
+def estimate(variable: xarray.DataArray) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Names and estimates of every scalar of a variable."""
+    scalars = np.moveaxis(np.asarray(_flat(variable), dtype=float), 2, 0)
+    return scalar_names(variable), estimates(scalars)
 
 
 def slowest(variables: list[xarray.DataArray], most: int) -> list[np.ndarray]:

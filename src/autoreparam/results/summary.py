@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from autoreparam.render.table import Table
+
+if TYPE_CHECKING:
+    import pandas
 
 ROWS_SHOWN = 60
 FORMATS = {"ess_bulk": ".0f", "ess_tail": ".0f", "r_hat": ".3f", "mcse_mean": ".2g"}
@@ -34,6 +38,12 @@ class Summary:
             label: {key: float(values[row]) for key, values in self.columns.items()}
             for row, label in enumerate(self.labels)
         }
+
+    def to_dataframe(self) -> pandas.DataFrame:
+        """The table as a pandas DataFrame, one row per scalar."""
+        import pandas
+
+        return pandas.DataFrame(dict(self.columns), index=list(self.labels))
 
     def _table(self) -> Table:
         """The rows as text; long tables are cut in the middle."""

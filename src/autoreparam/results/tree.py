@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from autoreparam.program.foreign import AxisLabels
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.program import Program
 from autoreparam.results.geometry import worst_pairs
@@ -52,6 +53,7 @@ def to_tree(
     attrs: Mapping[str, Any],
     coords: Mapping[str, Any] | None = None,
     dims: Mapping[str, Sequence[str | None]] | None = None,
+    brought: Iterable[AxisLabels] = (),
     var_names: Iterable[str] | None = None,
     log_likelihood: Mapping[str, np.ndarray] | None = None,
     posterior_predictive: Mapping[str, np.ndarray] | None = None,
@@ -65,7 +67,9 @@ def to_tree(
     from xarray import DataTree
 
     drawn = {name: np.shape(value)[2:] for name, value in sampling.values.items()}
-    labels, keys, lam = _labels(program, drawn, parameterizations, observed, constant, coords, dims)
+    labels, keys, lam = _labels(
+        program, drawn, parameterizations, observed, constant, coords, dims, brought
+    )
     kept = _selected(drawn, var_names, labels)
 
     groups: dict[str, Any] = {}
@@ -119,11 +123,14 @@ def check_labels(
     coords: Mapping[str, Any] | None,
     dims: Mapping[str, Sequence[str | None]] | None,
     var_names: Iterable[str] | None,
+    brought: Iterable[AxisLabels] = (),
 ) -> None:
     """Rejects names and labels that would not fit the tree of this model."""
     kinds = ("latent", "deterministic")
     drawn = {site.name: site.shape for site in program.sites if site.kind in kinds}
-    labels, _, _ = _labels(program, drawn, parameterizations, observed, constant, coords, dims)
+    labels, _, _ = _labels(
+        program, drawn, parameterizations, observed, constant, coords, dims, brought
+    )
     _selected(drawn, var_names, labels)
 
 
@@ -135,6 +142,7 @@ def _labels(
     constant: Mapping[str, Any],
     coords: Mapping[str, Any] | None,
     dims: Mapping[str, Sequence[str | None]] | None,
+    brought: Iterable[AxisLabels],
 ) -> tuple[Labels, dict[str, str], dict[str, Written]]:
     """Names of everything and of its axes, those of constants, and the variables of λ."""
     shapes = {site.name: site.shape for site in program.latents} | dict(drawn)
@@ -153,7 +161,7 @@ def _labels(
     }
     lam = lam_variables(parameterizations, shapes, {**names, **through})
     taken = {*drawn, *observed, *lam, *RESERVED}
-    return Labels.of(program, shapes, names, taken, coords or {}, dims or {}), keys, lam
+    return Labels.of(program, shapes, names, taken, coords or {}, dims or {}, brought), keys, lam
 
 
 def _likelihood(found: Mapping[str, np.ndarray], observed: Mapping[str, Any], labels: Any) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from autoreparam.errors import SamplingWarning
 from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.integrator import INTEGRATORS
+from autoreparam.program.named import constants
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 from autoreparam.results.diagnostics import e_bfmi, warnings_for
@@ -21,8 +22,9 @@ from autoreparam.results.learning import learning_tree
 from autoreparam.results.tree import Draws, add_geometry, to_tree
 from autoreparam.run.begin import NOT_CONVERGED
 from autoreparam.run.mapping import by_rows, likelihoods, map_back, predictions
+from autoreparam.run.notes import available
 from autoreparam.run.session import Chunk, Session
-from autoreparam.run.shown import Shown, constants
+from autoreparam.run.shown import Shown
 
 if TYPE_CHECKING:
     import xarray
@@ -47,10 +49,11 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
     if settings.save_warmup or session.interrupted:
         with spared("The warm-up draws", notes):
             warmup = _draws(session, "warmup", 1)
-    if shown.log_likelihood:
+    program = session.engine.target.program
+    if shown.log_likelihood and available(program, "log_likelihood"):
         with spared("The log likelihood", notes):
             likelihood = _each(session, likelihoods)
-    if shown.posterior_predictive:
+    if shown.posterior_predictive and available(program, "posterior_predictive"):
         with spared("The posterior predictive", notes):
             key = jax.random.fold_in(jax.random.key(settings.seed), 1)
             predicted = _each(session, predictions, key)
@@ -162,6 +165,7 @@ def _to_tree(session: Session, shown: Shown, sampling: Draws, **parts: Any) -> x
         constant=constants(program, observed),
         coords=shown.coords,
         dims=shown.dims,
+        brought=shown.brought,
         var_names=shown.var_names,
         **parts,
     )

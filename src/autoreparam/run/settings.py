@@ -54,7 +54,12 @@ def _words(key: Any) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Adaptation:
-    """Every number that steers warm-up: of the sampler, and of learning λ."""
+    """Every number that steers warm-up: of the sampler, and of learning λ.
+
+    Args:
+        sampler: Of the sampler: windows, metric, step size, trajectory.
+        learner: Of learning λ from scores.
+    """
 
     sampler: SamplerSettings = field(default_factory=SamplerSettings)
     learner: ScoreSettings = field(default_factory=ScoreSettings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect as python_inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -10,12 +9,14 @@ import jax
 import numpy as np
 
 from autoreparam.errors import AutoreparamError, ModelError
+from autoreparam.program.foreign import AxisLabels
+from autoreparam.program.named import constants
 from autoreparam.program.parameterization import Parameterization
-from autoreparam.program.program import Program
 from autoreparam.program.target import Target
 from autoreparam.results.labels import as_names
 from autoreparam.results.tree import check_labels
 from autoreparam.run.mapping import likelihoods, predictions
+from autoreparam.run.notes import available
 from autoreparam.run.settings import check_flag
 
 
@@ -27,6 +28,7 @@ class Shown(NamedTuple):
     dims: Mapping[str, Any] | None = None
     log_likelihood: bool = False
     posterior_predictive: bool = False
+    brought: Iterable[AxisLabels] = ()  # labels of the model's arguments
 
     def checked(self) -> Shown:
         """The same, if everything is of the right type; an error that names the keyword if not."""
@@ -53,14 +55,15 @@ class Shown(NamedTuple):
         if self.var_names is not None or self.coords or self.dims:
             observed = jax.device_get(jax.jit(Target.observed)(target))
         arguments = constants(program, observed)
-        check_labels(program, [lam], observed, arguments, self.coords, self.dims, self.var_names)
+        check_labels(program, [lam], observed, arguments, self.coords, self.dims, self.var_names,
+                     self.brought)  # fmt: skip
         row = np.zeros((1, target.size), program.dtype)
         key = jax.random.key(0)
         for keyword, call, rest in (
             ("log_likelihood", likelihoods, ()),
             ("posterior_predictive", predictions, (key,)),
         ):
-            if not getattr(self, keyword):
+            if not getattr(self, keyword) or not available(program, keyword):
                 continue
             try:
                 jax.eval_shape(call, target, row, lam, *rest)
@@ -69,20 +72,3 @@ class Shown(NamedTuple):
                     f"{keyword}: it cannot be computed for this model: {type(error).__name__}: "
                     f"{str(error).partition(chr(10))[0]}"
                 ) from error
-
-
-def constants(program: Program, observed: Mapping[str, Any]) -> dict[str, Any]:
-    """The model's array arguments by name, without the observed ones."""
-    args, kwargs = program.structure.arguments.fill(program.data)
-    try:
-        names = list(python_inspect.signature(program.structure.model).parameters)
-    except (TypeError, ValueError):
-        names = []
-    named = {**dict(zip(names, args)), **kwargs}
-    return {
-        name: np.asarray(value)
-        for name, value in named.items()
-        if isinstance(value, np.ndarray | jax.Array | float | int)
-        and not isinstance(value, bool)
-        and not any(np.array_equal(value, seen) for seen in observed.values())
-    }

@@ -81,6 +81,10 @@ def load(name: str, **options: Any) -> Entry:
 
         entry = load("radon", state="PA")
         tree = autoreparam.sample(entry.model, entry.args, entry.kwargs)
+
+    Args:
+        name: One of `ar.zoo.names()`.
+        options: Settings of that model, such as a state of radon.
     """
     if name not in _LOADERS:
         raise ModelError(f"The zoo has no model named {name!r}. It has: {known(names())}.")

@@ -18,7 +18,14 @@ from autoreparam.program.traits import Coupling, Traits
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Correlated:
-    """A site seen as `value = transform(loc + factor @ e)`, `factor` lower triangular."""
+    """A site seen as `value = transform(loc + factor @ e)`, `factor` lower triangular.
+
+    Args:
+        loc: The location of each element.
+        factor: The lower triangular factor of the covariance.
+        noise: The distribution of each `e`.
+        transform: From `u` to the value, element by element; the identity by default.
+    """
 
     loc: Any
     factor: Any

@@ -70,6 +70,16 @@ class Standardization:
     or, for Student-t tails, one over the degrees of freedom. `symmetric` says that `-e` has
     the law of `e`; `shape_parameters` are the names of what the family is constructed from beside
     `loc` and `scale`, None where it is not made from these two.
+
+    Args:
+        loc: The location, computed from the distribution's parameters.
+        scale: The scale, positive.
+        noise: The distribution of `e`, with what neither shifts nor stretches.
+        transform: From `u` to the value, element by element; the identity by default.
+        tails: What heavy tails are like, where they are; None for light ones.
+        symmetric: Whether `-e` has the law of `e`.
+        shape_parameters: What the family is made from beside location and scale; None if it cannot
+            be said.
     """
 
     loc: Any
@@ -100,7 +110,18 @@ class Standardization:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Sequential(Standardization):
-    """The same, for elements whose location depends on the elements before them."""
+    """The same, for elements whose location depends on the elements before them.
+
+    Args:
+        loc: The location, computed from the distribution's parameters.
+        scale: The scale, positive.
+        noise: The distribution of `e`, with what neither shifts nor stretches.
+        transform: From `u` to the value, element by element; the identity by default.
+        tails: What heavy tails are like, where they are; None for light ones.
+        symmetric: Whether `-e` has the law of `e`.
+        shape_parameters: What the family is made from beside location and scale; None if it cannot
+            be said.
+    """
 
     def map(self, lam_loc: Any, lam_scale: Any, reference: Any, mask: Any = None) -> SiteMap:
         """A map that does not explode along a sequence."""
@@ -116,7 +137,11 @@ _RULES: dict[type, Rule] = {}
 
 
 def register(*types: type[dist.Distribution]) -> Callable[[Rule], Rule]:
-    """A decorator that registers a rule for the given distribution types and their subclasses."""
+    """A decorator that registers a rule for the given distribution types and their subclasses.
+
+    Args:
+        types: The distributions that the rule is for.
+    """
 
     if not types or not all(
         isinstance(t, type) and issubclass(t, dist.Distribution) for t in types
@@ -145,6 +170,10 @@ def standardize(fn: dist.Distribution, *, sequential: bool = False) -> Standardi
 
     `sequential` is for a site inside a loop, whose location may depend on its own past. Raises
     `Unsupported`, with the reason, if there is no rule.
+
+    Args:
+        fn: The distribution.
+        sequential: Whether its elements follow others of the same site, as inside `scan`.
     """
     base = unwrap(fn)[0]
     for type_ in type(base).__mro__:
@@ -179,6 +208,9 @@ def unwrap(fn: dist.Distribution) -> tuple[dist.Distribution, Any]:
 
     Both the parameters of the inner distribution and the mask broadcast against the outer one's
     values. The mask is None where there was none.
+
+    Args:
+        fn: The distribution.
     """
     mask = None
     while isinstance(fn, dist.MaskedDistribution | dist.ExpandedDistribution | dist.Independent):
@@ -216,22 +248,42 @@ class Pulled(dist.Distribution):
 
 
 def log_noise(base: dist.Distribution) -> dist.Distribution:
-    """The distribution of `log w` for `w` drawn from a positive distribution."""
+    """The distribution of `log w` for `w` drawn from a positive distribution.
+
+    Args:
+        base: The positive distribution.
+    """
     return Pulled(base, ExpTransform())
 
 
 def log_shift(log_center: Array, base: dist.Distribution, lower: Any = None) -> Standardization:
-    """A positive scale family `value = lower + exp(log_center) * w`: a shift of `log w`."""
+    """A positive scale family `value = lower + exp(log_center) * w`: a shift of `log w`.
+
+    Args:
+        log_center: The logarithm of the scale.
+        base: The distribution of `w`.
+        lower: Where values begin; None for 0.
+    """
     return Standardization(log_center, jnp.ones(()), log_noise(base), exp_from(lower))
 
 
 def shift(d: dist.Distribution, transform: Transform, loc: Array) -> Standardization:
-    """Any family shifted by `loc` in the coordinates `u` of `value = transform(u)`."""
+    """Any family shifted by `loc` in the coordinates `u` of `value = transform(u)`.
+
+    Args:
+        d: The distribution of the value.
+        transform: From `u` to the value.
+        loc: The shift.
+    """
     return Standardization(loc, jnp.ones(()), Pulled(d, transform, loc), transform)
 
 
 def exp_from(lower: Any = None) -> Transform:
-    """`u -> lower + exp(u)`."""
+    """`u -> lower + exp(u)`.
+
+    Args:
+        lower: Where values begin; None for 0.
+    """
     if lower is None:
         return ExpTransform()
     return ComposeTransform([ExpTransform(), AffineTransform(lower, 1.0)])

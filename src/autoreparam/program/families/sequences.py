@@ -33,6 +33,13 @@ class Sequence:
 
     `first` is the rule of the first one, `follow(previous, input)` that of each later one given the
     value before it; `inputs` has one entry per later element.
+
+    Args:
+        first: The rule of the first element.
+        follow: The rule of an element, given those before and its inputs.
+        inputs: What each step is given.
+        length: The number of elements.
+        axis: The axis they lie along, counted from the end.
     """
 
     first: Any

@@ -28,6 +28,9 @@ class Student(NamedTuple):
     At `q = 1/ν` the tail of `v` falls like `exp(-v²/2)`, and its body is within a percent of
     Normal; at `q = 0`, `v = e`. In between tails are Normal but wider. All of this works as long as
     `e²` is finite: up to 10^19 in single precision.
+
+    Args:
+        weight: 1/ν; 0 is a Normal.
     """
 
     weight: Any
@@ -62,6 +65,9 @@ class LogGamma(NamedTuple):
     variable with the quantiles of `|z|`:
 
         |z| = (s + v) / 2 exp(-r²/2),    s = sqrt(v² + 3),    r = (sqrt(v² + 1.62) - v) / 2
+
+    Args:
+        shape: The concentration of the Gamma.
     """
 
     shape: Any

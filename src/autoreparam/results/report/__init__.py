@@ -27,11 +27,18 @@ def report(
 ) -> Path:
     """Writes one self-contained page about a run, and returns its path.
 
-    It has a verdict, what to do about problems, the table of sites, λ element by element, the
-    geometry before and after, the cost, and traces of the worst variables. `alternatives` are other
-    runs of the same model, by name, whose efficiency is shown beside it.
+    It has a verdict, estimates, simulated data beside the observed (where the tree has a
+    `posterior_predictive`), what to do about problems, the table of sites, λ element by element,
+    the geometry before and after, the cost, and traces of the worst variables.
 
     >>> ar.report(tree, "report.html", alternatives={"centered": other})
+
+    Args:
+        tree: A run, as `ar.sample` returns it.
+        path: Where to write the page.
+        alternatives: Other runs of the model by name, whose efficiency is shown beside it; None for
+            none.
+        title: The heading; None takes the name of the model.
     """
     path = check_place(path, "report")
     others = alternatives or {}

@@ -24,6 +24,12 @@ from autoreparam.results.lam import (
     sites,
     slot_count,
 )
+from autoreparam.results.report.estimates import (
+    Check,
+    Estimates,
+    gather_checks,
+    gather_estimates,
+)
 from autoreparam.results.scalars import Measured, measure, slowest
 from autoreparam.results.tree import texts
 
@@ -33,6 +39,13 @@ if TYPE_CHECKING:
 WORST_SHOWN = 4
 SETTINGS = ("parameterization", "kernel", "integrator", "chains", "warmup", "draws", "thin", "seed",
             "num_steps", "target_accept", "max_tree_depth")  # fmt: skip
+
+TIMES = {
+    "in all": "total_time",
+    "to begin": "setup_time",
+    "of warm-up and sampling": "sampling_time",
+    "to finish": "finishing_time",
+}
 
 
 @dataclass(frozen=True)
@@ -85,6 +98,8 @@ class Content:
     verdict: str
     warnings: list[str]
     notes: list[str]
+    estimates: Estimates
+    checks: list[Check]
     found: Efficiency
     compared: dict[str, Efficiency]  # this run first
     sites: list[SiteRow]
@@ -118,6 +133,8 @@ def gather(
         verdict=verdict(found, said),
         warnings=said,
         notes=[note for note in texts(tree.attrs.get("notes", [])) if note],
+        estimates=gather_estimates(posterior, latents),
+        checks=gather_checks(tree),
         found=found,
         compared={_free_name(f"this run ({own})", others): found, **others},
         sites=[
@@ -133,7 +150,11 @@ def gather(
         },
         worst=_worst(measured),
         settings={key: str(tree.attrs[key]) for key in SETTINGS if key in tree.attrs}
-        | {"seconds": f"{tree.attrs.get('sampling_time', np.nan):.1f}"},
+        | {
+            f"seconds {what}": f"{float(tree.attrs[key]):.1f}"
+            for what, key in TIMES.items()
+            if key in tree.attrs
+        },
         versions=json.loads(tree.attrs.get("versions", "{}")),
     )
 

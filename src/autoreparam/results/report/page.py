@@ -10,7 +10,9 @@ import numpy as np
 
 from autoreparam.render.table import Html, Table
 from autoreparam.results.report.content import Content, Pair, Series, SiteRow
+from autoreparam.results.report.estimates import Check, Estimates
 from autoreparam.results.report.heat import heat_map, legend
+from autoreparam.results.report.pictures import check_picture, forest
 from autoreparam.results.report.svg import ranks, scatter, traces
 
 VALUES_LISTED = 2000  # of λ, in the table under the heat map
@@ -19,6 +21,8 @@ VALUES_LISTED = 2000  # of λ, in the table under the heat map
 def render(content: Content) -> str:
     """The whole page, with its style and its script inside."""
     sections = [
+        _estimates(content.estimates),
+        _checks(content.checks),
         _warnings(content),
         _sites(content.sites),
         _lam(content),
@@ -90,6 +94,44 @@ def _numbers(content: Content) -> str:
     }
     inside = "".join(f"<div><dt>{key}</dt><dd>{value}</dd></div>" for key, value in numbers.items())
     return f"<dl>{inside}</dl>"
+
+
+def _estimates(found: Estimates) -> tuple[str, str]:
+    if not found.labels:
+        return "Estimates", ""
+    rows = [
+        (label, *(_number(found.numbers[key][row], ".4g") for key in found.numbers))
+        for row, label in enumerate(found.labels)
+    ]
+    text = "<p>Mean, standard deviation and the central 90% of the posterior.</p>"
+    left = f"<p>{found.more:,} more are not shown; ar.summary has them.</p>" if found.more else ""
+    table = Table(("", *found.numbers), rows, numbers=True).to_html("Estimates")
+    picture = f'<figure class="forest">{forest(found)}</figure>'
+    if len(rows) > 20:
+        table = f"<details><summary>All numbers</summary>{table}</details>"
+    return "Estimates", text + picture + table + left
+
+
+def _checks(checks: list[Check]) -> tuple[str, str]:
+    parts = []
+    for check in checks:
+        rows = [
+            (word, _number(own, ".4g"), f"{_number(low, '.4g')} to {_number(high, '.4g')}")
+            for word, own, low, high in check.statistics
+        ]
+        head = ("", "observed", "90% of the simulated")
+        parts.append(
+            f'<div class="figures"><figure>{check_picture(check)}<figcaption>The share of values '
+            "up to each number: the line is the data, the band holds 90% of the simulated data "
+            f"sets.</figcaption></figure>{Table(head, rows).to_html(check.name)}</div>"
+        )
+    if not parts:
+        return "Posterior predictive check", ""
+    text = (
+        "<p>Data simulated from the posterior beside those observed. Where the line leaves the "
+        "band, the model does not describe the data.</p>"
+    )
+    return "Posterior predictive check", text + "".join(parts)
 
 
 def _warnings(content: Content) -> tuple[str, str]:

@@ -14,11 +14,12 @@ def scatter(
     x: np.ndarray, y: np.ndarray, marked: np.ndarray, labels: tuple[str, str], said: str
 ) -> str:
     """Points as dots, the marked ones as crosses; axes with their extreme values."""
-    width, height, pad = 320, 280, 40
+    width, height = 320, 280
+    pad = _margin(y)
     px, py = _to(x, pad, width - 8), _to(y, height - pad, 8)
     dots = "".join(f"M{a} {b}h0" for a, b in zip(px[~marked], py[~marked]))
     crosses = "".join(f"M{a - 3} {b - 3}l6 6m0 -6l-6 6" for a, b in zip(px[marked], py[marked]))
-    return _svg(
+    return frame_svg(
         width,
         height,
         said,
@@ -32,7 +33,8 @@ def scatter(
 
 def traces(draws: np.ndarray, said: str) -> str:
     """One line per chain over the draws, (chain, draw)."""
-    width, height, pad = 480, 180, 40
+    width, height = 480, 180
+    pad = _margin(draws)
     take = np.unique(np.linspace(0, draws.shape[1] - 1, TRACE_POINTS).astype(int))
     shown = draws[:, take]
     px = _to(take.astype(float), pad, width - 8)
@@ -44,7 +46,7 @@ def traces(draws: np.ndarray, said: str) -> str:
     frame = (
         f'<rect class="frame" x="{pad}" y="6" width="{width - 8 - pad}" height="{height - 26}"/>'
     )
-    return _svg(
+    return frame_svg(
         width,
         height,
         said,
@@ -74,7 +76,7 @@ def ranks(draws: np.ndarray, said: str) -> str:
         parts.append(
             f'<path class="line chain{chain % 4}" d="M{edges[0]:g} {y[0]:g}{steps}H{edges[-1]:g}"/>'
         )
-    return _svg(
+    return frame_svg(
         width,
         height,
         said,
@@ -85,7 +87,8 @@ def ranks(draws: np.ndarray, said: str) -> str:
     )
 
 
-def _svg(width: int, height: int, said: str, inside: str) -> str:
+def frame_svg(width: int, height: int, said: str, inside: str) -> str:
+    """A picture that says what it shows to those who cannot see it."""
     return (
         f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(said)}">{inside}</svg>'
     )
@@ -104,6 +107,11 @@ def _span(values: np.ndarray) -> tuple[float, float]:
         return 0.0, 1.0
     least, most = float(finite.min()), float(finite.max())
     return (least, most) if most > least else (least - 0.5, most + 0.5)
+
+
+def _margin(values: np.ndarray) -> int:
+    """Room for the numbers beside an axis."""
+    return max(40, 12 + 7 * max(len(f"{end:.2g}") for end in _span(values)))
 
 
 def _joined(px: np.ndarray, py: np.ndarray) -> str:

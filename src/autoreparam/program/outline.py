@@ -1,0 +1,125 @@
+"""The sites of any model on its data, and the arguments that would observe some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import BoundArguments
+
+import jax
+import jax.numpy as jnp
+from numpyro.handlers import seed
+from numpyro.primitives import Messenger
+
+from autoreparam.errors import ModelError
+from autoreparam.program.arguments import Arguments, split
+from autoreparam.program.loops import enter_steps, is_scan
+from autoreparam.program.program import Program, Structure
+from autoreparam.program.record import Record
+from autoreparam.program.site import ONE_AT_A_TIME, Site
+from autoreparam.program.unseeded import signature_of, unseeded
+
+
+class _Anything(Record):
+    anything = True
+
+
+def outline(model: Callable, args: tuple, kwargs: Mapping | None) -> Program:
+    """The model's sites as a run from the prior sees them: discrete latents too, or none at all.
+
+    It can be run, but not sampled: it does not say what depends on what.
+    """
+    if not callable(model):
+        raise ModelError(f"expected a NumPyro model, a callable; found {type(model).__name__}")
+    model = unseeded(model)
+
+    def traceable(arguments: Arguments, data: tuple) -> bool:
+        try:
+            _record(model, arguments, data)
+        except ModelError:
+            raise
+        except Exception:  # models may do with numbers what they cannot do with tracers
+            return False
+        return True
+
+    arguments, data = split(tuple(args), dict(kwargs or {}), traceable)
+    sites = tuple(_record(model, arguments, data).values())
+    return Program(Structure(model, arguments, sites, jnp.result_type(float), {}), data)
+
+
+def _record(model: Callable, arguments: Arguments, data: tuple) -> dict[str, Site]:
+    record = _Anything()
+
+    def run(data, key):
+        nonlocal record
+        record = _Anything()
+        args, kwargs = arguments.fill(data)
+        with ONE_AT_A_TIME, record:
+            seed(model, key)(*args, **kwargs)
+        return ()
+
+    jax.eval_shape(run, data, jax.random.key(0))
+    return record.sites
+
+
+# -- arguments that are None ------------------------------------------------------------------
+
+
+def unobserved(model: Callable, args: tuple, kwargs: Mapping | None) -> dict[str, str]:
+    """The sites that an argument would observe if it were not None, with that argument's name.
+
+    The model runs once more with a stand-in for each argument that is None, which shows where it
+    goes. Models that ask more of it than `obs=` are judged by names alone.
+    """
+    model = unseeded(model)
+    gone = _arguments_left_none(model, args, kwargs)
+    if not gone:
+        return {}
+    watch = _Watch()
+    try:
+        bound = signature_of(model).bind(*args, **dict(kwargs or {}))
+        bound.arguments.update({name: _Gap(name) for name in gone})
+        with ONE_AT_A_TIME:
+            jax.eval_shape(lambda key: _run(model, bound, watch, key), jax.random.key(0))
+        return watch.found
+    except Exception:
+        return {name: name for name in gone}
+
+
+def _arguments_left_none(model: Callable, args: tuple, kwargs: Mapping | None) -> list[str]:
+    try:
+        bound = signature_of(model).bind(*args, **dict(kwargs or {}))
+    except (TypeError, ValueError):
+        return []
+    bound.apply_defaults()
+    return [name for name, value in bound.arguments.items() if value is None]
+
+
+def _run(model: Callable, bound: BoundArguments, watch: _Watch, key) -> tuple:
+    record = _Anything()
+    with record, watch:
+        seed(model, key)(*bound.args, **bound.kwargs)
+    return ()
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class _Gap:
+    """Stands in for an argument that is None; like None, it has no leaves."""
+
+    name: str
+
+
+class _Watch(Messenger):
+    """Notes which sites a stand-in would observe, and leaves them unobserved."""
+
+    def __init__(self, found: dict[str, str] | None = None) -> None:
+        super().__init__()
+        self.found = {} if found is None else found
+
+    def process_message(self, msg) -> None:
+        if msg["type"] == "control_flow" and is_scan(msg):
+            enter_steps(msg, (), lambda _: _Watch(self.found))
+        if msg["type"] == "sample" and isinstance(msg["value"], _Gap):
+            self.found[msg["name"]] = msg["value"].name
+            msg["value"], msg["is_observed"] = None, False

@@ -1,0 +1,148 @@
+"""Which elements of a model's latents a run has drawn, and which are new."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autoreparam.errors import AutoreparamError, ModelError, known
+from autoreparam.program.predictive import NEW, Origin
+from autoreparam.program.program import Program
+from autoreparam.program.site import Site
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def find_variable(group: Any, site: str) -> Any:
+    """The draws of a site, whose name a tree may not have been able to hold; None if not there."""
+    for name, variable in group.data_vars.items():
+        if variable.attrs.get("site", name) == site:
+            return variable
+    return None
+
+
+def is_same_run(tree: xarray.DataTree, given: Mapping[str, Any]) -> bool:
+    """Whether the arguments are those of the run, but for data that are left out."""
+    seen: dict[Any, Any] = {}
+    for group in ("constant_data", "observed_data"):
+        seen |= tree[group].data_vars if group in tree.children else {}
+    constants = set(tree["constant_data"].data_vars) if "constant_data" in tree.children else set()
+    return constants <= set(given) and all(
+        _alike(value, seen[name])
+        if name in constants
+        else any(_alike(value, other) for other in seen.values())
+        for name, value in given.items()
+    )
+
+
+def _alike(value: Any, stored: Any) -> bool:
+    value, stored = np.asarray(value), np.asarray(stored)
+    return value.shape == stored.shape and np.allclose(value, stored, rtol=1e-6, equal_nan=True)
+
+
+def find_origins(
+    program: Program,
+    tree: xarray.DataTree,
+    data: Collection[str],
+    coords: Mapping[str, Any],
+    new: Collection[str] | None,
+    same_run: bool,
+) -> dict[str, Origin]:
+    """For each latent that the run has drawn, where its elements come from."""
+    posterior, sampled = tree["posterior"], _sampled_by(tree)
+    rows = {plate for name in data for plate, _ in program[name].plates}
+    choose = _Choice(coords, new, same_run, rows)
+    origins = {}
+    for site in program.sites:
+        if site.kind not in ("latent", "discrete") or site.name in data:
+            continue
+        variable = find_variable(posterior, site.name)
+        if variable is not None:
+            origins[site.name] = choose.origin(site, variable)
+        elif site.name in sampled:
+            raise AutoreparamError(
+                f"the run sampled '{site.name}', but its draws were not kept: predictions need "
+                "every latent. Sample without var_names."
+            )
+    choose.refuse_unknown()
+    return origins
+
+
+def _sampled_by(tree: xarray.DataTree) -> set[str]:
+    """Every latent of the run, kept or not, if it was made here."""
+    sites = json.loads(tree.attrs.get("sites", "[]"))
+    return {site["name"] for site in sites if site["kind"] == "latent"}
+
+
+class _Choice:
+    """Decides axis by axis which elements are those of the run."""
+
+    def __init__(self, coords, new, same_run: bool, rows: set[str]):
+        self.coords, self.new, self.same_run, self.rows = coords, new, same_run, rows
+        self.dims: set[str] = set()
+
+    def origin(self, site: Site, variable: Any) -> Origin:
+        dims, lengths = variable.dims[2:], variable.shape[2:]
+        self.dims |= {str(dim) for dim in dims}
+        if len(lengths) != len(site.shape):
+            raise ModelError(
+                f"site '{site.name}' has {len(site.shape)} axes here and {len(lengths)} in the "
+                "draws: is it another model?"
+            )
+        plates = {len(site.shape) + axis: plate for plate, axis in site.plates}
+        return Origin(
+            tuple(
+                self._axis(site, variable, axis, str(dim), plates.get(axis))
+                for axis, dim in enumerate(dims)
+            )
+        )
+
+    def _axis(self, site: Site, variable: Any, axis: int, dim: str, plate: str | None) -> Any:
+        here, there = site.shape[axis], variable.shape[2 + axis]
+        independent = axis < len(site.shape) - site.event_dim
+        if self.new is not None and (dim in self.new or plate in self.new):
+            return np.full(here, NEW)
+        labels = self.coords.get(dim, self.coords.get(plate))
+        if labels is not None and dim in variable.coords and independent:
+            drawn = variable.coords[dim].values
+            if len(drawn) and isinstance(np.asarray(labels).tolist()[0], type(drawn.tolist()[0])):
+                return _by_label(labels, drawn, here, dim)
+        if self.same_run and here == there:
+            return np.arange(here)
+        time = site.loop is not None and axis == 0
+        if not time and plate is None and here != there:
+            raise ModelError(
+                f"site '{site.name}' has shape {site.shape} here, and {variable.shape[2:]} in the "
+                "draws. Only elements of a plate, or steps of a scan, can be added or left out: "
+                f"put it in a numpyro.plate, or pass new=['{dim}'] to draw all of it anew."
+            )
+        if plate in self.rows and self.new is None:
+            raise ModelError(
+                f"are the {here} elements of plate '{plate}' those of the run, which had {there}? "
+                f"'{site.name}' has a value for each. Pass new=['{plate}'] (--new {plate}) if "
+                "they are new, new=[] (--same) if they are the same in the same order, or label "
+                f"them: coords={{'{dim}': ...}} in ar.sample and here."
+            )
+        return np.where(np.arange(here) < there, np.arange(here), NEW)
+
+    def refuse_unknown(self) -> None:
+        for name in self.new or ():
+            if name not in self.dims:
+                raise AutoreparamError(
+                    f"new: '{name}' is not a plate or dimension of the draws; those are "
+                    f"{known(sorted(self.dims))}"
+                )
+
+
+def _by_label(labels: Any, drawn: np.ndarray, length: int, dim: str) -> np.ndarray:
+    labels = list(np.asarray(labels).tolist())
+    if len(labels) != length:
+        raise AutoreparamError(
+            f"coords: dimension '{dim}' has {length} elements; found {len(labels)} labels"
+        )
+    place = {label: number for number, label in enumerate(drawn.tolist())}
+    return np.asarray([place.get(label, NEW) for label in labels])
