@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from pathlib import Path
 
 import bad_inputs
@@ -35,10 +36,10 @@ FILES = {
     "broken.py": "x = 1 / 0",
     "data.json": json.dumps({"sigma": [1.0, 2.0], "y": [0.1, 0.2]}),
     "huge.json": json.dumps({"sigma": [10**30]}),
-    "text.json": json.dumps({"sigma": ["low", "high"]}),
+    "text.json": json.dumps({"sigma": [["low"], ["high"]]}),
     "list.json": "[1, 2]",
     "torn.json": '{"sigma": [1,',
-    "text.csv": "sigma,y\nlow,0.5\n",
+    "text.csv": "sigma,y\nlow,0.5\n3,0.7\n",
     "uneven.csv": "sigma,y\n1,0.5\n2\n",
     "full.zarr/thesis.tex": "years of work",
     "full.nc/thesis.tex": "years of work",
@@ -83,7 +84,10 @@ def assert_refused(call, words):
 
 
 def label(value):
-    return None if callable(value) else str(value)[:60]
+    """A short name of a case, the same in every process."""
+    if callable(value):
+        return getattr(value, "__name__", "call")
+    return re.sub(r"<function (\S+) at 0x\w+>|<[^>]* at 0x\w+>", r"\1", str(value))[:60]
 
 
 @pytest.mark.parametrize(("keywords", "words"), KEYWORDS, ids=label)

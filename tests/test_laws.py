@@ -94,7 +94,7 @@ def measure(row, target, scale, lam, new, values):
         return row.centered(far["m"], far["t"]).support(far["x"]).all()
 
     return {
-        "inside": jax.vmap(inside)(jnp.array([-3.0, 3.0])),
+        "inside": jax.vmap(inside)(jnp.array([-1.0, 1.0])),
         "position": position,
         "working": target.unflatten(position)["x"],
         "values": {name: found[name] for name in values},
@@ -178,7 +178,8 @@ def test_inspect_finds_the_family_the_row_names(row):
 
 
 def test_the_table_has_a_row_for_every_registered_family():
-    assert {row.family for row in [*ALL_ROWS, *COUPLED]} >= set(registered())
+    own = {family for family in registered() if family.__module__.startswith("numpyro.")}
+    assert {row.family for row in [*ALL_ROWS, *COUPLED]} >= own
 
 
 @rows

@@ -18,11 +18,12 @@ from autoreparam.disk import replacing, write_text
 from autoreparam.errors import CheckpointError, DiskError, ModelError, SamplingWarning
 from autoreparam.program import process
 from autoreparam.program.numbers import WideIntegerError
-from autoreparam.results.diagnostics import above, below, warnings_for
+from autoreparam.results.diagnostics import warnings_for
 from autoreparam.results.files import read_tree, write_anywhere, write_tree
 from autoreparam.results.identity import identify, refuse_other
 from autoreparam.results.storage import Store
 from autoreparam.results.tree import Draws, to_tree
+from autoreparam.results.words import above, below
 from autoreparam.run import precision
 from autoreparam.run.finish import _about_edges
 from autoreparam.run.settings import as_seed

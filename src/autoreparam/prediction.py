@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from autoreparam.errors import AutoreparamError, ModelError, known
+from autoreparam.keywords import helpful
 from autoreparam.program.blocks import in_blocks
 from autoreparam.program.foreign import as_arrays, fitting
 from autoreparam.program.named import constants
@@ -19,6 +21,7 @@ from autoreparam.program.program import Program
 from autoreparam.results.origins import find_origins, find_variable, is_same_run
 from autoreparam.results.predicted import Predicted, to_predictions
 from autoreparam.run.precision import in_precision
+from autoreparam.run.settings import as_seed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,13 +32,14 @@ ROWS = 1000  # draws per call
 NUMBERS = 20_000_000  # and at most this many numbers
 
 
+@helpful
 def predict(
     model: Callable,
     args: tuple = (),
     kwargs: dict | None = None,
     draws: xarray.DataTree | None = None,
     *,
-    seed: int = 0,
+    seed: Any = 0,
     num_draws: int = 1000,
     new: Iterable[str] | None = None,
     var_names: Iterable[str] | None = None,
@@ -75,6 +79,9 @@ def predict(
         )
     if isinstance(new, str):
         new = [new]
+    if not isinstance(num_draws, Integral) or num_draws < 1:
+        raise AutoreparamError(f"num_draws: expected a positive integer; found {num_draws!r}")
+    seed = as_seed(seed)
     precision = "auto" if draws is None else draws.attrs.get("precision", "auto")
     with in_precision(precision):
         program = outline(model, args, kwargs)

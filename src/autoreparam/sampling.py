@@ -121,6 +121,7 @@ def sample(
         precision: "auto" computes in single precision and turns to double where rounding would
             hurt; "single" or "double" to choose.
         adaptation: The numbers that steer warm-up; None for the usual ones.
+        implicit: Whether sites that were non-centered by hand are recognized.
     """
     given = isinstance(parameterization, Parameterization)
     if not given and parameterization not in METHODS:
@@ -269,6 +270,7 @@ def learn(
         draws: The run to learn from, with "score".
         seed: The seed of the fit.
         s0: The reference scale of λ; None makes λ independent of units, 1 is the paper's.
+        implicit: Whether sites that were non-centered by hand are recognized.
         options: Settings of the fit by the ELBO.
     """
     own = ["model", "args", "kwargs", "objective", "draws", "seed", "s0", "implicit"]

@@ -44,6 +44,7 @@ def reparameterize(
     Args:
         model: The NumPyro model, a function.
         parameterization: λ of the sites to rewrite.
+        implicit: Whether sites that were non-centered by hand are recognized.
     """
     if not callable(model):
         raise ModelError(f"expected a NumPyro model, a callable; found {type(model).__name__}")

@@ -76,8 +76,6 @@ class Parameterization:
         loc = {name: site.loc for name, site in self._sites.items()}
         return Parameterization, (loc, *map(dict, (self.scale, self.reference, self.tail)))
 
-    # -- constructors -------------------------------------------------------------------------
-
     @classmethod
     def by_site(cls, sites: Mapping[str, Centering]) -> Parameterization:
         """The parameterization with these sites, checked and frozen.
@@ -197,8 +195,6 @@ class Parameterization:
         """Each λ rounded to 0 or 1 (the paper's discrete VIP)."""
         return self.map(lambda lam: (lam >= 0.5).astype(lam.dtype))
 
-    # -- reading ------------------------------------------------------------------------------
-
     @property
     def sites(self) -> tuple[str, ...]:
         """Names of the sites, in the order of the model."""
@@ -268,8 +264,6 @@ class Parameterization:
             rows.append((name, str(lam.size), *(f"{value:.2f}" for value in ends)))
         return Table(("site", "elements", "smallest λ", "mean", "largest"), rows).to_html()
 
-    # -- fitting a model ----------------------------------------------------------------------
-
     def check(self, program: Program) -> Parameterization:
         """This parameterization, if it fits the program's candidate sites; an error otherwise.
 
@@ -308,8 +302,6 @@ class Parameterization:
             ordered[name] = replace(ordered[name], tail=np.zeros(np.shape(ordered[name].loc)))
         return self.by_site(ordered)
 
-    # -- JSON ---------------------------------------------------------------------------------
-
     def to_json(self) -> str:
         """The parameterization as JSON text, exact to the last bit."""
         return parameterization_file.to_text(self._sites)
@@ -343,8 +335,6 @@ class Parameterization:
         """
         found = cls.by_site(parameterization_file.read(as_path(path, "load")))
         return found if program is None else found.check(program)
-
-    # -- pytree -------------------------------------------------------------------------------
 
     def tree_flatten(self):
         """Children: the sites; static: their names."""

@@ -12,23 +12,23 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.handlers import seed
 
-from autoreparam.errors import AutoreparamError, ModelError, known
+from autoreparam.errors import AutoreparamError, ModelError
 from autoreparam.keywords import helpful
 from autoreparam.program.arguments import Arguments, named_leaves, split
 from autoreparam.program.captured import captured
+from autoreparam.program.choice import choose, in_cond
 from autoreparam.program.dependence import depends_on
 from autoreparam.program.digest import output_digests
-from autoreparam.program.enumeration import in_enumerated_scan, refuse_unplated, require_funsor
 from autoreparam.program.failure import failed, raised_by
 from autoreparam.program.families import Unsupported, standardize
-from autoreparam.program.implicit.look import Prior, as_implied, with_implied
+from autoreparam.program.implicit.look import Prior, with_implied
 from autoreparam.program.loops import enter_steps, given_values, is_scan
 from autoreparam.program.numbers import refuse_stale, refuse_wrapped
 from autoreparam.program.process import refuse_forked
 from autoreparam.program.program import Program, Structure
 from autoreparam.program.record import Record, compare
 from autoreparam.program.site import ONE_AT_A_TIME, Site
-from autoreparam.program.traits import Coupling, Traits
+from autoreparam.program.traits import Traits
 from autoreparam.program.unseeded import unseeded
 
 __all__ = ["Program", "Site", "Structure", "inspect"]
@@ -40,11 +40,6 @@ VALUE_NEEDED = (
     jax.errors.TracerBoolConversionError,
     jax.errors.NonConcreteBooleanIndexError,
 )
-
-COUPLED = {  # in the words of the table
-    Coupling.CORRELATED: "elements are correlated",
-    Coupling.SEQUENCE: "each element depends on the one before",
-}
 
 
 @helpful
@@ -75,6 +70,8 @@ def inspect(
         kwargs: Its keyword arguments; None for none.
         sites: Which sites to reparameterize: "auto", "all" or names. Constant locations and scales
             gain nothing, so "auto" leaves them.
+        implicit: Whether sites that were non-centered by hand are recognized; never in models
+            with discrete latents.
     """
     if not callable(model):
         raise ModelError(
@@ -130,7 +127,7 @@ def inspect(
         if raised_by(model, error):
             raise  # the model's own words
         raise failed(model, error, named) from error
-    chosen = _choose(found, sites)
+    chosen = choose(found, sites)
     return Program(Structure(model, arguments, chosen, dtype, digests, looking), data)
 
 
@@ -254,16 +251,14 @@ def _with_parents(
             scale_parents=names(found["scale"]),
             parents=names(found["all"]),
             discrete_parents=names(found["all"], discrete),
-            standardizable=site.kind == "latent"
-            and name not in depend.notes
-            and not _in_cond(site),
+            standardizable=site.kind == "latent" and name not in depend.notes and not in_cond(site),
             note=depend.notes.get(name, site.note),
             **depend.traits.get(name, Traits())._asdict(),
         )
     for name, found in computed.items():
         result[name] = replace(result[name], discrete_parents=names(found, discrete))
     looking = -perf_counter()
-    if implicit:
+    if implicit and not discrete:  # what is summed out has no value that a location could need
         result = with_implied(traced, shapes, data, arguments.names(model), result, depend.priors)
     looking += perf_counter()
     # A model that reads a global keeps its identity when the global changes, and would reuse
@@ -271,84 +266,3 @@ def _with_parents(
     parts = {**deterministics, **densities}
     digests = {name: "".join(jax.tree.leaves(found)) for name, found in parts.items()}
     return result, digests, looking
-
-
-# -- which sites to reparameterize ------------------------------------------------------------
-
-
-def _choose(found: dict[str, Site], asked: str | Iterable[str]) -> tuple[Site, ...]:
-    if isinstance(asked, str):
-        if asked not in ("auto", "all"):
-            raise ModelError(f"sites: expected 'auto', 'all' or a list of names; found {asked!r}")
-        wanted = None
-    elif not isinstance(asked, Iterable):
-        raise ModelError(f"sites: expected 'auto', 'all' or a list of names; found {asked!r}")
-    else:
-        wanted = set(asked)
-        for name in wanted:
-            if name not in found or not found[name].standardizable:
-                why = "is not a site of the model" if name not in found else found[name].note
-                able = [site.name for site in found.values() if site.standardizable]
-                raise ModelError(
-                    f"site '{name}' cannot be reparameterized: {why or found[name].kind}. "
-                    f"Sites that can: {known(able)}."
-                )
-    sites = tuple(found.values())
-    if any(site.kind == "discrete" for site in sites):
-        require_funsor()
-        refuse_unplated(sites)
-        sites = tuple(_apart_from_discrete(site, sites) for site in sites)
-    return tuple(_decide(site, asked, wanted) for site in sites)
-
-
-def _apart_from_discrete(site: Site, sites: tuple[Site, ...]) -> Site:
-    """The site, which cannot move with locations that depend on what is summed out."""
-    if site.kind == "discrete":
-        return replace(site, note="summed out")
-    if site.discrete_parents:
-        note = f"depends on the discrete {', '.join(site.discrete_parents)}"
-        return replace(site, standardizable=False, note=note)
-    if in_enumerated_scan(site, sites):
-        note = "inside a scan with discrete latents"
-        return replace(site, standardizable=False, note=note)
-    return site
-
-
-def _decide(site: Site, asked: Any, wanted: set[str] | None) -> Site:
-    if site.kind != "latent":
-        return site
-    if not site.standardizable:
-        note = "inside cond" if _in_cond(site) else site.note
-        return replace(site, note=f"{note}; stays centered")
-    if site.implied is not None:
-        chosen = wanted is None or site.name in wanted
-        return as_implied(site) if chosen else replace(site, implied=None, note="not requested")
-    coupled = site.coupling is not Coupling.NONE
-    dependent = bool(site.loc_parents or site.scale_parents or coupled)
-    dependent |= site.heavy and site.size > 1  # such as local scales
-    candidate = site.name in wanted if wanted is not None else dependent or asked == "all"
-    parts = []
-    if site.loc_parents:
-        parts.append(f"location depends on {_listed(site, site.loc_parents)}")
-    if site.scale_parents:
-        parts.append(f"scale depends on {_listed(site, site.scale_parents)}")
-    reason = "; ".join(parts) or "location and scale are constant"
-    if coupled:
-        reason += f"; {COUPLED[site.coupling]}"
-    if site.heavy and candidate:
-        reason += "; heavy tails"
-    if dependent != candidate:
-        reason += "; requested" if candidate else "; not requested"
-    if site.alike and not candidate:
-        reason += f"; not seen as non-centered by hand: {site.refusal}"
-    if site.note:
-        reason += f"; {site.note}"
-    return replace(site, candidate=candidate, note=reason)
-
-
-def _in_cond(site: Site) -> bool:
-    return site.loop is not None and not site.loop.scan
-
-
-def _listed(site: Site, parents: tuple[str, ...]) -> str:
-    return ", ".join("its own past" if name == site.name else name for name in parents)

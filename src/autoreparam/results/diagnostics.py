@@ -16,6 +16,7 @@ from autoreparam.results.predicted import predicted_group, predicted_summary
 from autoreparam.results.scalars import COLUMNS, Measured, measure, slowest
 from autoreparam.results.summary import Summary
 from autoreparam.results.tree import texts
+from autoreparam.results.words import above, below, percent
 
 if TYPE_CHECKING:
     import xarray
@@ -213,7 +214,7 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
         )
     if found.saturated > 0:
         said.append(
-            f"{_share(found.saturated)} of the transitions stopped at the maximum tree depth "
+            f"{percent(found.saturated)} of the transitions stopped at the maximum tree depth "
             f"({attrs['max_tree_depth']}): they are valid but slow. Raise max_tree_depth, or use a "
             "longer warmup."
         )
@@ -228,28 +229,6 @@ def _another_parameterization(tree: xarray.DataTree) -> str:
     if not any(site["candidate"] for site in sites(tree)):
         return ""
     return f"λ was fixed here ({chosen}): try parameterization='auto', which learns it"
-
-
-def above(value: float, limit: float) -> str:
-    """A number above its limit in as many digits as it takes to see that, and readable ones."""
-    if value >= 100 * limit:
-        return f"more than {100 * limit:.0f}"
-    return _apart(value, limit, 3)
-
-
-def below(value: float, limit: float) -> str:
-    """The same for a number below its limit."""
-    return _apart(value, limit, 0 if limit > 10 else 2)
-
-
-def _apart(value: float, limit: float, digits: int) -> str:
-    while digits < 17 and float(f"{value:.{digits}f}") == limit:
-        digits += 1
-    return f"{value:.{digits}f}"
-
-
-def _share(share: float) -> str:
-    return f"{share:.1%}" if share >= 0.0005 else "fewer than 0.1%"
 
 
 def affordable(sizes: Mapping[Any, int]) -> int:
