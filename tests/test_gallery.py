@@ -31,8 +31,17 @@ def by_nuts(model, args, kwargs):
     return mcmc.get_samples(group_by_chain=True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model", gallery.MODELS, ids=lambda model: model.__name__)
+IN_CI = (gallery.zero_inflated_poisson, gallery.toy_mixture_model_discrete_enumeration, gallery.gp)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(model, marks=pytest.mark.slow if model in IN_CI else pytest.mark.long)
+        for model in gallery.MODELS
+    ],
+    ids=lambda model: model.__name__,
+)
 def test_a_model_of_the_gallery_agrees_with_nuts(model):
     args, kwargs = data_of(model)
     tree = ar.sample(model, args, kwargs, draws=DRAWS, chains=CHAINS, progress=False)

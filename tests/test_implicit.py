@@ -81,6 +81,10 @@ def laws(model, seed=0, scores=True):
             np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
 
 
+LONG = [
+    pytest.param(row, marks=pytest.mark.slow if row.name in SAMPLED else pytest.mark.long)
+    for row in RECOGNIZED
+]
 BY_KIND = [row for row in RECOGNIZED if row.name in KINDS]
 
 
@@ -89,14 +93,12 @@ def test_the_density_is_the_same_for_any_lam(row):
     laws(row.model, scores=False)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("row", RECOGNIZED, ids=names(RECOGNIZED))
+@pytest.mark.parametrize("row", LONG, ids=names(RECOGNIZED))
 def test_the_density_of_every_form_is_the_same_for_any_lam(row):
     laws(row.model, seed=1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("row", RECOGNIZED, ids=names(RECOGNIZED))
+@pytest.mark.parametrize("row", LONG, ids=names(RECOGNIZED))
 def test_the_log_determinant_of_every_form_is_that_of_autodiff(row):
     with jax.enable_x64(True):
         target = Target(ar.inspect(row.model))
@@ -251,8 +253,13 @@ def test_a_run_shows_lam_under_the_name_of_what_is_implied():
     assert 'theta = numpyro.sample("theta", dist.Normal(mu, tau))' in ar.interop.numpyro_code(tree)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in KINDS else pytest.mark.long)
+        for name in SAMPLED
+    ],
+)
 def test_draws_agree_with_numpyro(name):
     row = next(row for row in RECOGNIZED if row.name == name)
     with jax.enable_x64(True):
