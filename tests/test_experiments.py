@@ -257,6 +257,7 @@ def test_grouped_votes_have_the_posterior_of_all_respondents():
 TINY = dataclasses.replace(BUDGETS["smoke"], draws=24, warmup=16, adapt=16, num_steps=(4,))
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, float32):
     seen = []
 
@@ -362,6 +363,7 @@ def without_figures(monkeypatch):
         monkeypatch.setattr(page, name, lambda *_: None)
 
 
+@pytest.mark.slow
 def test_the_page_shows_every_claim_beside_its_evidence(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "funnel_fits", quick_funnel_fits)
     german = made_up("german_credit", GOOD, {"log_tau": [0.3, 0.6], "beta": [0.0, 0.5]})

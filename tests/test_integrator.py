@@ -126,6 +126,7 @@ def acceptance(stages, step_size, key):
     return jnp.mean(jnp.minimum(1, jnp.exp(-jax.vmap(loss)(jax.random.split(key, 2000)))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [0.65, 0.8, 0.95])
 def test_the_leapfrog_step_for_a_gaussian_has_the_acceptance_asked_for(target):
     size = for_gaussian(200, target)

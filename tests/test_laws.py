@@ -281,6 +281,7 @@ def test_single_precision_agrees_with_double(row):
     np.testing.assert_allclose(density, found["density"], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @hand_rows
 def test_draws_from_the_working_distribution_are_draws_from_the_prior(row):
     def model():

@@ -71,6 +71,7 @@ def test_a_survey_of_radon_is_within_reach_of_the_exact_minimum(survey):
     assert found < min(exact_objective(target, end) for end in ends)
 
 
+@pytest.mark.slow
 def test_what_the_data_tell_of_each_element_is_found_from_few_draws():
     size = np.array([0.0, 1.0, 4.0, 100.0])
 

@@ -80,6 +80,7 @@ def test_large_problems_have_fewer_directions_and_huge_ones_none():
     assert most_directions(1_000_000) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["hmc", "nuts"])
 def test_a_stretched_metric_leaves_the_posterior_as_it_is(kernel):
     """Draws with a metric of the wrong shape still have the exact moments."""
