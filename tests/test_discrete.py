@@ -183,3 +183,30 @@ def test_hidden_states_inside_scan_are_drawn_jointly():
     exact = np.exp(log - logsumexp(log))
     share = (drawn[:, None, :] == paths).all(-1).mean(0)
     np.testing.assert_allclose(share, exact, atol=4 * 0.5 / 4000**0.5)
+
+
+def test_nothing_is_taken_as_made_by_hand_beside_discrete_latents():
+    """A location that depends on what is summed out has no value that noise could be moved to."""
+
+    def by_hand(y):
+        weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(2)))
+        spread = numpyro.sample("spread", dist.HalfNormal(2.0))
+        with numpyro.plate("component", 2):
+            noise = numpyro.sample("noise", dist.Normal(0.0, 1.0))
+        mean = numpyro.deterministic("mean", spread * noise)
+        with numpyro.plate("obs", len(y)):
+            z = numpyro.sample("z", dist.Categorical(weights), infer=MARK)
+            numpyro.sample("y", dist.Normal(mean[z], 0.5), obs=y)
+
+    target = Target(ar.inspect(by_hand, (Y,)))
+    assert target.program["noise"].implied is None
+    values = {"weights": np.array([0.3, 0.7]), "spread": 1.5, "noise": np.array([-0.4, 1.1])}
+    terms = [
+        np.log(values["weights"][k])
+        + np.asarray(dist.Normal(1.5 * values["noise"][k], 0.5).log_prob(Y))
+        for k in range(2)
+    ]
+    own = dist.HalfNormal(2.0).log_prob(1.5) + dist.Normal(0, 1).log_prob(values["noise"]).sum()
+    own += dist.Dirichlet(jnp.ones(2)).log_prob(values["weights"])
+    found = target.log_joint(jax.tree.map(jnp.asarray, values))
+    np.testing.assert_allclose(found, own + logsumexp(terms, axis=0).sum(), rtol=1e-10)
