@@ -15,8 +15,8 @@ from autoreparam.errors import ModelError
 from autoreparam.program.arguments import Arguments, split
 from autoreparam.program.loops import enter_steps, is_scan
 from autoreparam.program.program import Program, Structure
-from autoreparam.program.record import Record
-from autoreparam.program.site import ONE_AT_A_TIME, Site
+from autoreparam.program.record import Record, recorded
+from autoreparam.program.site import ONE_AT_A_TIME
 from autoreparam.program.unseeded import signature_of, unseeded
 
 
@@ -35,7 +35,7 @@ def outline(model: Callable, args: tuple, kwargs: Mapping | None) -> Program:
 
     def traceable(arguments: Arguments, data: tuple) -> bool:
         try:
-            _record(model, arguments, data)
+            recorded(_Anything, model, arguments, data)
         except ModelError:
             raise
         except Exception:  # models may do with numbers what they cannot do with tracers
@@ -43,23 +43,8 @@ def outline(model: Callable, args: tuple, kwargs: Mapping | None) -> Program:
         return True
 
     arguments, data = split(tuple(args), dict(kwargs or {}), traceable)
-    sites = tuple(_record(model, arguments, data).values())
+    sites = tuple(recorded(_Anything, model, arguments, data).sites.values())
     return Program(Structure(model, arguments, sites, jnp.result_type(float), {}), data)
-
-
-def _record(model: Callable, arguments: Arguments, data: tuple) -> dict[str, Site]:
-    record = _Anything()
-
-    def run(data, key):
-        nonlocal record
-        record = _Anything()
-        args, kwargs = arguments.fill(data)
-        with ONE_AT_A_TIME, record:
-            seed(model, key)(*args, **kwargs)
-        return ()
-
-    jax.eval_shape(run, data, jax.random.key(0))
-    return record.sites
 
 
 # -- arguments that are None ------------------------------------------------------------------

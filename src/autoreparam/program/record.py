@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import biject_to
+from numpyro.handlers import seed
 from numpyro.ops.pytree import PytreeTrace
 from numpyro.primitives import Messenger
 
 from autoreparam.errors import ModelError
+from autoreparam.program.arguments import Arguments
 from autoreparam.program.coordinate import coordinate_of
 from autoreparam.program.families import unwrap
 from autoreparam.program.loops import is_scan
-from autoreparam.program.site import Loop, Site
+from autoreparam.program.site import ONE_AT_A_TIME, Loop, Site
 
 AXES = ("chain", "draw", "slot")  # of the draws and statistics of every run
 
@@ -99,6 +102,22 @@ class Record(Messenger):
         self.sites[name] = site
         if site.kind == "latent":
             self.dtypes.append(jnp.result_type(msg["value"]))
+
+
+def recorded(kind: type[Record], model: Callable, arguments: Arguments, data: tuple) -> Record:
+    """What a record of this kind saw in an abstract run of the model."""
+    record = kind()
+
+    def run(data, key):
+        nonlocal record
+        record = kind()
+        args, kwargs = arguments.fill(data)
+        with ONE_AT_A_TIME, record:
+            seed(model, key)(*args, **kwargs)
+        return ()
+
+    jax.eval_shape(run, data, jax.random.key(0))
+    return record
 
 
 def compare(first: dict[str, Site], second: dict[str, Site]) -> None:

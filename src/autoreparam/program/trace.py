@@ -26,7 +26,7 @@ from autoreparam.program.loops import enter_steps, given_values, is_scan
 from autoreparam.program.numbers import refuse_stale, refuse_wrapped
 from autoreparam.program.process import refuse_forked
 from autoreparam.program.program import Program, Structure
-from autoreparam.program.record import Record, compare
+from autoreparam.program.record import Record, compare, recorded
 from autoreparam.program.site import ONE_AT_A_TIME, Site
 from autoreparam.program.traits import Traits
 from autoreparam.program.unseeded import unseeded
@@ -135,17 +135,7 @@ def inspect(
 
 
 def _shapes(model, arguments: Arguments, data: tuple) -> tuple[dict[str, Site], Any]:
-    record = Record()
-
-    def run(data, key):
-        nonlocal record
-        record = Record()
-        args, kwargs = arguments.fill(data)
-        with ONE_AT_A_TIME, record:
-            seed(model, key)(*args, **kwargs)
-        return ()
-
-    jax.eval_shape(run, data, jax.random.key(0))
+    record = recorded(Record, model, arguments, data)
     if not record.dtypes:
         raise ModelError(
             "the model has no latent site: there is nothing to sample. A latent is a "
