@@ -1,6 +1,6 @@
 """Every family times every law of a reparameterization."""
 
-from functools import cache, partial
+from functools import cache
 from typing import NamedTuple
 
 import jax
