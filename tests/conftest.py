@@ -1,5 +1,6 @@
 """Tests run in double precision, on this machine alone, and on data files only where they are."""
 
+import gc
 import os
 import sys
 from functools import cache
@@ -13,7 +14,9 @@ QUICKLY = (
     "--xla_backend_optimization_level=0",
     "--xla_llvm_disable_expensive_passes=true",
     "--xla_cpu_use_fusion_emitters=false",
+    "--xla_cpu_parallel_codegen_split_count=1",
 )
+gc.set_threshold(200_000, 50, 50)  # tracing makes many small objects that live on
 jax.config.update("jax_enable_x64", True)
 
 

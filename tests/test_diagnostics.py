@@ -5,7 +5,8 @@ import pytest
 
 import autoreparam as ar
 from autoreparam.mcmc.settings import SamplerSettings
-from autoreparam.results.diagnostics import efficiency, warnings_for
+from autoreparam.results.advice import warnings_for
+from autoreparam.results.diagnostics import efficiency
 
 # Second tries leave hardly any error of 1000, so that less is called a divergence.
 STRICT = ar.Adaptation(SamplerSettings(divergence=2.0))

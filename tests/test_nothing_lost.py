@@ -18,7 +18,7 @@ from autoreparam.disk import replacing, write_text
 from autoreparam.errors import CheckpointError, DiskError, ModelError, SamplingWarning
 from autoreparam.program import process
 from autoreparam.program.numbers import WideIntegerError
-from autoreparam.results.diagnostics import warnings_for
+from autoreparam.results.advice import warnings_for
 from autoreparam.results.files import read_tree, write_anywhere, write_tree
 from autoreparam.results.identity import identify, refuse_other
 from autoreparam.results.storage import Store

@@ -17,7 +17,8 @@ from numpyro.handlers import scope
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError
 from autoreparam.program.target import Target
-from autoreparam.results.diagnostics import efficiency, summary, warnings_for
+from autoreparam.results.advice import warnings_for
+from autoreparam.results.diagnostics import efficiency, summary
 from autoreparam.results.lam import lam_by_site
 from autoreparam.results.tree import Draws, texts, to_tree
 

@@ -94,6 +94,7 @@ def sample(
             Parameterization is used as it is.
         kernel: "auto" is HMC, or NUTS where trajectories would get long; "hmc" or "nuts" to choose.
         draws: Draws per chain after warm-up; 4 chains of 1000 suffice for means and 90% intervals.
+            Where chains mix slowly, kernel="auto" draws up to 8 times as many and keeps this many.
         warmup: Draws per chain to learn from, which are dropped; more where chains disagree.
         chains: Chains from different starting points, at least 2 for R-hat.
         seed: The same seed gives the same draws.

@@ -12,7 +12,7 @@ class Policy:
     kernel: str  # "hmc" or "nuts"
     adapts_length: bool  # HMC's trajectories and integrator are learned from draws
     may_change: bool  # from HMC to NUTS, where trajectories would be long
-    careful: bool  # divergences raise the target acceptance
+    careful: bool  # divergences raise the target acceptance, and slow mixing the number of draws
     num_steps: int | None = None  # of every HMC trajectory, where a user set it
 
     @classmethod

@@ -27,6 +27,10 @@ class SamplerSettings:
     most_last: float = 0.1  # share of a short warm-up that one of them may take
     most_added_windows: int = 2  # where chains still climb at the end: at most about twice as long
 
+    # -- more draws where chains mix slowly (longer.py) --
+    most_every: int = 8  # draws per kept one; the gradients of a draw are then those of NUTS
+    fewest_extended: int = 400  # draws; who asks for fewer does not hope for 100 effective ones
+
     # -- what a window is used for (retune.py) --
     settling: float = 0.3  # share of a window in which chains settle under its new tuning
     outlying: float = 30.0  # median deviations beyond which a score counts as an outlier

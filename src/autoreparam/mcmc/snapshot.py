@@ -30,6 +30,7 @@ def pack(state: RunState) -> dict[str, np.ndarray]:
         "reports": state.reports,
         "restarts": state.restarts,
         "added_windows": state.added_windows,
+        "every": state.every,
         "notes": state.notes,
         "seconds": [state.seconds, state.seconds_learning],
     }
@@ -66,6 +67,7 @@ def unpack(arrays: Mapping[str, np.ndarray], like: RunState) -> RunState:
         reports=tuple(words["reports"]),
         restarts=words["restarts"],
         added_windows=words["added_windows"],
+        every=words.get("every", 1),  # an older release never took more
         notes=tuple(words["notes"]),
         seconds=seconds,
         seconds_learning=seconds_learning,

@@ -51,6 +51,7 @@ class RunState:
     reports: tuple[dict[str, Any], ...] = ()  # what learning λ saw, one per window
     restarts: int = 0  # of chains that were lost during warm-up
     added_windows: int = 0  # of warm-up, for chains that were still climbing
+    every: int = 1  # how many draws it takes to keep one; doubled where chains mix slowly
     notes: tuple[str, ...] = ()  # what the user should be told
     seconds: float = 0.0  # of the whole run
     seconds_learning: float = 0.0  # of it, spent on λ
@@ -69,6 +70,11 @@ class RunState:
     def draws_left(self) -> int:
         """Draws per chain still to come in the sampling phase."""
         return sum(step.draws for step in self.plan if step.phase == "sampling")
+
+    @property
+    def kept_every(self) -> int:
+        """Of how many draws in a row one is kept; more of them only once all have been drawn."""
+        return max(1, self.every // 2) if self.plan else self.every
 
     def until(self, draws_left: int) -> RunState:
         """The same run with this many draws still to come in the sampling phase."""

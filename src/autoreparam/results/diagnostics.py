@@ -1,8 +1,8 @@
-"""How well a run went: ESS, ESS per gradient, R-hat, divergences; a table, and advice."""
+"""How well a run went: ESS, ESS per gradient, R-hat, divergences; and a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +11,15 @@ import numpy as np
 from autoreparam.errors import AutoreparamError, known
 from autoreparam.keywords import helpful
 from autoreparam.results.labels import as_names
-from autoreparam.results.lam import check_tree, lam_columns, sites
+from autoreparam.results.lam import check_tree, lam_columns
 from autoreparam.results.predicted import predicted_group, predicted_summary
-from autoreparam.results.scalars import COLUMNS, Measured, measure, slowest
+from autoreparam.results.scalars import COLUMNS, Measured, measure, slowest, smallest, squares
 from autoreparam.results.summary import Summary
 from autoreparam.results.tree import texts
-from autoreparam.results.words import above, below, percent
 
 if TYPE_CHECKING:
     import xarray
 
-R_HAT_LIMIT = 1.01
-ESS_PER_CHAIN = 100
-E_BFMI_LIMIT = 0.3
 MOST_MEASURED, LEAST_MEASURED = 300, 50  # scalars to measure for the warnings at the end of a run
 OTHERS_SHARE = 3  # one other quantity is measured for so many latents
 DRAWS_MEASURED = 1_200_000  # over all of them together, since the time grows with the draws
@@ -92,11 +88,7 @@ def _others(tree: xarray.DataTree, latents: list[xarray.DataArray]) -> list[xarr
     found = [variable for name, variable in posterior.data_vars.items() if name not in names]
     if "sample_stats" in tree and "lp" in tree["sample_stats"]:
         found.append(tree["sample_stats"]["lp"].rename("the log density"))
-    for latent in latents:
-        with np.errstate(all="ignore"):
-            square = (latent - latent.mean(("chain", "draw"))) ** 2
-        found.append(square.rename(f"the square of {latent.name}"))
-    return found
+    return found + squares(latents)
 
 
 @helpful
@@ -123,7 +115,9 @@ def summary(tree: xarray.DataTree, var_names: Iterable[str] | None = None) -> Su
     latents = texts(tree.attrs.get("latents", names))
     footer = ""
     if all(name in measured for name in latents):
-        footer = _in_a_line(efficiency_of(tree, [measured[name] for name in latents]))
+        footer = _in_a_line(
+            efficiency_of(tree, [measured[name] for name in latents]), kept_every(tree)
+        )
     return Summary(tuple(label for m in measured.values() for label in m.labels), columns, footer)
 
 
@@ -139,100 +133,9 @@ def _asked(group: Any, var_names: Iterable[str] | None) -> list[str]:
     return asked
 
 
-def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list[str]:
-    """What is wrong with a run and what to do, one sentence per problem; empty if all is well."""
-    found = found or efficiency(tree, most=affordable(_group(tree, "posterior").sizes))
-    attrs, said = tree.attrs, []
-    transitions = found.chains * found.draws
-    if attrs.get("interrupted", 0):
-        valid = "The draws are valid, but fewer than requested" if found.draws else (
-            "There are no draws yet"
-        )  # fmt: skip
-        said.append(
-            f"The run was interrupted after {found.draws} draws per chain. {valid}; with a "
-            "checkpoint, ar.resume finishes the run."
-        )
-    if found.draws == 0:
-        return said
-    if not attrs.get("fit_converged", 1):
-        said.append(
-            "The fit of the parameterization did not converge: λ may be far from optimal, but the "
-            "draws are still valid. Allow more steps, or use parameterization='auto'."
-        )
-    other_form = _another_parameterization(tree)
-    if found.divergences:
-        said.append(
-            f"{found.divergences} of {transitions} transitions diverged: the sampler could not "
-            "follow the posterior there and may have missed a part of it. "
-            + (
-                other_form
-                or "Raise target_accept (0.95, say), or look for priors that leave a "
-                "scale close to zero"
-            )
-            + "."
-        )
-    r_hat, worst = found.r_hat, found.worst_r_hat
-    if not r_hat > R_HAT_LIMIT:  # a latent says more than its square
-        r_hat, worst = found.r_hat_other, found.worst_r_hat_other
-    if found.chains > 1 and np.isnan(found.r_hat) and found.worst_r_hat:
-        said.append(
-            f"R-hat of {found.worst_r_hat} could not be computed: too few draws, or draws that are "
-            "not finite."
-        )
-    elif r_hat > R_HAT_LIMIT:
-        said.append(
-            f"R-hat is {above(r_hat, R_HAT_LIMIT)} for {worst} (it should be below {R_HAT_LIMIT}): "
-            f"the chains do not agree. {other_form or 'Use a longer warmup and more draws'}; if it "
-            "stays, the posterior may have several modes."
-        )
-    if found.chains == 1:
-        said.append("With a single chain there is no R-hat to check convergence. Use chains=4.")
-    wanted = ESS_PER_CHAIN * found.chains
-    if np.isnan(found.ess):
-        said.append(
-            f"The effective sample size of {found.worst_ess or 'every latent'} could not be "
-            "computed: too few draws, or draws that are not finite. Use more draws, and check the "
-            "model for overflow."
-        )
-    else:
-        ess, scarce = found.ess, found.worst_ess
-        if not ess < wanted:
-            ess, scarce = found.ess_other, found.worst_ess_other
-        if ess < wanted:
-            said.append(
-                f"The effective sample size is {below(ess, wanted)} for {scarce} (it should be at "
-                f"least {wanted}, {ESS_PER_CHAIN} per chain): means and intervals are rough. "
-                "Use more draws."
-            )
-    if found.e_bfmi < E_BFMI_LIMIT:
-        said.append(
-            f"E-BFMI is {below(found.e_bfmi, E_BFMI_LIMIT)} (it should be above {E_BFMI_LIMIT}): "
-            "the sampler moves slowly between energies, as it does where tails are heavy or a "
-            "scale has a neck. "
-            + (other_form or "Use a longer warmup, or priors with lighter tails")
-            + "."
-        )
-    if found.saturated > 0:
-        said.append(
-            f"{percent(found.saturated)} of the transitions stopped at the maximum tree depth "
-            f"({attrs['max_tree_depth']}): they are valid but slow. Raise max_tree_depth, or use a "
-            "longer warmup."
-        )
-    return said
-
-
-def _another_parameterization(tree: xarray.DataTree) -> str:
-    """What to say where λ was not learned: the parameterization is the first thing to try."""
-    chosen = tree.attrs.get("parameterization", "auto")
-    if chosen == "auto" or "sites" not in tree.attrs:
-        return ""
-    if not any(site["candidate"] for site in sites(tree)):
-        return ""
-    return f"λ was fixed here ({chosen}): try parameterization='auto', which learns it"
-
-
-def affordable(sizes: Mapping[Any, int]) -> int:
+def affordable(tree: xarray.DataTree) -> int:
     """The number of scalars that can be measured in a few seconds."""
+    sizes = _group(tree, "posterior").sizes
     draws = sizes.get("chain", 0) * sizes.get("draw", 0)
     return max(LEAST_MEASURED, min(MOST_MEASURED, DRAWS_MEASURED // max(draws, 1)))
 
@@ -241,11 +144,11 @@ def efficiency_of(
     tree: xarray.DataTree, measured: list[Measured], others: list[Measured] | None = None
 ) -> Efficiency:
     """The measures of a run from those of its scalars, and of others that it should know."""
-    ess, worst_ess = _smallest(measured, lambda m: np.minimum(m.bulk, m.tail))
-    mean, worst_mean = _smallest(measured, lambda m: m.means)
-    negative, worst_r_hat = _smallest(measured, lambda m: -m.r_hat)
-    ess_other, worst_ess_other = _smallest(others or [], lambda m: m.bulk)
-    negative_other, worst_r_hat_other = _smallest(others or [], lambda m: -m.r_hat)
+    ess, worst_ess = smallest(measured, lambda m: np.minimum(m.bulk, m.tail))
+    mean, worst_mean = smallest(measured, lambda m: m.means)
+    negative, worst_r_hat = smallest(measured, lambda m: -m.r_hat)
+    ess_other, worst_ess_other = smallest(others or [], lambda m: m.bulk)
+    negative_other, worst_r_hat_other = smallest(others or [], lambda m: -m.r_hat)
     ledger = {
         purpose: int(tree.attrs.get(f"gradients_{purpose}", 0))
         for purpose in ("learning", "warmup", "sampling")
@@ -276,16 +179,6 @@ def efficiency_of(
         chains=sizes.get("chain", 0),
         draws=sizes.get("draw", 0),
     )
-
-
-def _smallest(measured: list[Measured], of: Callable[[Measured], np.ndarray]) -> tuple[float, str]:
-    """The smallest value over scalars that vary and whose it is; a NaN is worse than any number."""
-    labels = [name for m in measured for name, moves in zip(m.labels, m.varies) if moves]
-    values = np.concatenate([np.empty(0), *(of(m)[m.varies] for m in measured)])
-    if not values.size:
-        return np.nan, ""
-    index = int(np.argmin(values))  # numpy takes the first NaN for the minimum
-    return float(values[index]), labels[index]
 
 
 def _ratio(value: float, count: int) -> float:
@@ -321,9 +214,15 @@ def _saturated(attrs, stats) -> float:
     return float((stats["tree_depth"].values >= attrs["max_tree_depth"]).mean())
 
 
-def _in_a_line(found: Efficiency) -> str:
+def kept_every(tree: xarray.DataTree) -> int:
+    """Of how many draws in a row one was kept."""
+    return int(tree.attrs.get("kept_every", 1))
+
+
+def _in_a_line(found: Efficiency, every: int) -> str:
+    kept = f", one in {every} of those drawn" if every > 1 else ""
     return (
-        f"{found.chains} chains of {found.draws} draws, {found.divergences} divergences. "
+        f"{found.chains} chains of {found.draws} draws{kept}, {found.divergences} divergences. "
         f"Smallest ESS {found.ess:.0f}; per 1000 gradients {found.ess_per_1000_sampling:.3g} "
         f"sampling, {found.ess_per_1000_total:.3g} in total."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,25 @@ def slowest(variables: list[xarray.DataArray], most: int) -> list[np.ndarray]:
     chosen = np.zeros(sum(map(len, slow)), dtype=bool)
     chosen[np.argsort(-np.concatenate([np.empty(0), *slow]), kind="stable")[:most]] = True
     return np.split(chosen, np.cumsum([len(part) for part in slow])[:-1])
+
+
+def smallest(measured: list[Measured], of: Callable[[Measured], np.ndarray]) -> tuple[float, str]:
+    """The smallest value over scalars that vary and whose it is; a NaN is worse than any number."""
+    labels = [name for m in measured for name, moves in zip(m.labels, m.varies) if moves]
+    values = np.concatenate([np.empty(0), *(of(m)[m.varies] for m in measured)])
+    if not values.size:
+        return np.nan, ""
+    index = int(np.argmin(values))  # numpy takes the first NaN for the minimum
+    return float(values[index]), labels[index]
+
+
+def squares(latents: list[xarray.DataArray]) -> list[xarray.DataArray]:
+    """Of deviations from the mean."""
+    with np.errstate(all="ignore"):
+        return [
+            ((latent - latent.mean(("chain", "draw"))) ** 2).rename(f"the square of {latent.name}")
+            for latent in latents
+        ]
 
 
 def _slowness(values: np.ndarray) -> np.ndarray:

@@ -17,7 +17,8 @@ from autoreparam.mcmc.integrator import INTEGRATORS
 from autoreparam.program.named import constants
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
-from autoreparam.results.diagnostics import e_bfmi, warnings_for
+from autoreparam.results.advice import warnings_for
+from autoreparam.results.diagnostics import e_bfmi
 from autoreparam.results.learning import learning_tree
 from autoreparam.results.tree import Draws, add_geometry, to_tree
 from autoreparam.run.begin import NOT_CONVERGED
@@ -40,7 +41,7 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
     What fails to be computed besides the draws is left out, and a note says so.
     """
     settings, state = session.settings, session.state
-    sampling = _draws(session, "sampling", settings.thin)
+    sampling = _draws(session, "sampling", settings.thin * state.kept_every)
     notes = [*state.notes, *_about_learning(session), *_about_edges(session, sampling.values)]
     warmup = likelihood = predicted = None
     transitions: dict[str, Any] = {}
@@ -65,6 +66,7 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
         "target_accept": state.target_accept,
         "restarts": state.restarts,
         "added_windows": state.added_windows,
+        "kept_every": settings.thin * state.kept_every,
         "interrupted": int(session.interrupted),
         "fit_converged": int(NOT_CONVERGED not in notes),
         "sampling_time": state.seconds,
@@ -214,7 +216,7 @@ def _mapped_back(session: Session, chunks: list[Chunk], trail: Trail) -> Any:
 
 def _each(session: Session, call: Callable, *key: Any) -> dict[str, np.ndarray]:
     """The result of `call` for every draw that is kept."""
-    chunks, thin = session.of("sampling"), session.settings.thin
+    chunks, thin = session.of("sampling"), session.settings.thin * session.state.kept_every
     position = _joined(session, chunks, thin, lambda trail: trail.position)
     return by_rows(call, session.engine.target, position, session.state.lams[-1], *key)
 

@@ -21,6 +21,7 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.results.progress import Progress
 from autoreparam.results.scalars import ess_of
 from autoreparam.results.storage import Store
+from autoreparam.run.longer import extended
 from autoreparam.run.settings import Settings
 
 LOOK_AGAIN = 0.5  # seconds between updates of the ESS in the progress bar
@@ -51,22 +52,29 @@ class Session:
         state = unpack(store.state, blank)
         chunks = list(_read_chunks(store, state))
         sampled = sum(chunk.step.draws for chunk in chunks if chunk.step.phase == "sampling")
-        settings = replace(settings, draws=max(settings.draws, sampled))
-        state = state.until(settings.draws - sampled)
+        settings = replace(settings, draws=max(settings.draws, sampled // state.every))
+        state = state.until(settings.draws * state.every - sampled)
         return cls(settings, engine, state, store, chunks)
 
     def go(self, bar: Progress) -> None:
         """Advances to the end of the plan, or until the user interrupts."""
-        if self.store is not None and self.state.plan:
-            self.store.hold()
         try:
-            for phase in ("warmup", "sampling"):
+            while self._goes_on():
+                phase = self.state.plan[0].phase
                 total = sum(step.draws for step in self.state.plan if step.phase == phase)
-                if total:
-                    with bar.phase(phase, total):
-                        self._phase(phase, bar)
+                with bar.phase("more draws" if self.state.every > 1 else phase, total):
+                    self._phase(phase, bar)
         except KeyboardInterrupt:
             self.interrupted = True
+
+    def _goes_on(self) -> bool:
+        """Whether something is left to do, or more has to be; then the store is held."""
+        if not self.state.plan:
+            drawn = [chunk.trail for chunk in self.of("sampling")]
+            self.state = extended(self.engine, self.state, drawn, self.settings.draws)
+        if self.state.plan and self.store is not None:
+            self.store.hold()
+        return bool(self.state.plan)
 
     def _phase(self, phase: str, bar: Progress) -> None:
         done, diverging, ess, looked = 0, 0, None, 0.0

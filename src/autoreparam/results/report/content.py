@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from autoreparam.results.advice import warnings_for
 from autoreparam.results.diagnostics import (
     Efficiency,
     affordable,
     efficiency,
     efficiency_of,
-    warnings_for,
 )
 from autoreparam.results.lam import (
     SiteLam,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     import xarray
 
 WORST_SHOWN = 4
-SETTINGS = ("parameterization", "kernel", "integrator", "chains", "warmup", "draws", "thin", "seed",
-            "num_steps", "target_accept", "max_tree_depth")  # fmt: skip
+SETTINGS = ("parameterization", "kernel", "integrator", "chains", "warmup", "draws", "kept_every",
+            "seed", "num_steps", "target_accept", "max_tree_depth")  # fmt: skip
 
 TIMES = {
     "in all": "total_time",
@@ -120,7 +120,7 @@ def gather(
     variables = [posterior[name] for name in latents]
     measured: dict[str, Measured] = {}
     if variables:
-        asked = slowest(variables, affordable(posterior.sizes))
+        asked = slowest(variables, affordable(tree))
         measured = dict(zip(latents, map(measure, variables, asked)))
     found = efficiency_of(tree, list(measured.values()))
     said = warnings_for(tree, found)

@@ -1,0 +1,135 @@
+"""Whether draws can be trusted, and what to do where not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from autoreparam.results.diagnostics import Efficiency, affordable, efficiency, kept_every
+from autoreparam.results.lam import sites
+from autoreparam.results.scalars import measure, slowest, smallest, squares
+from autoreparam.results.words import above, below, percent
+
+if TYPE_CHECKING:
+    import xarray
+
+R_HAT_LIMIT = 1.01
+ESS_PER_CHAIN = 100
+E_BFMI_LIMIT = 0.3
+FEW_MEASURED = 12  # scalars, to decide whether a run goes on
+
+
+def suffice(latents: Mapping[str, np.ndarray], log_density: np.ndarray) -> bool:
+    """Whether draws of shape (chain, draw, ...) have the R-hat and ESS that a run should have.
+
+    The few scalars that look worst are measured. What cannot be measured does not count.
+    """
+    import xarray
+
+    def variable(name: str, values: np.ndarray) -> xarray.DataArray:
+        own = [f"{name}_{axis}" for axis in range(values.ndim - 2)]
+        coords = {dim: np.arange(size) for dim, size in zip(own, values.shape[2:])}
+        return xarray.DataArray(values, coords, ["chain", "draw", *own], name)
+
+    own = [variable(name, values) for name, values in latents.items()]
+    others = [*squares(own), variable("the log density", log_density)]
+    measured = list(map(measure, own + others, slowest(own + others, FEW_MEASURED)))
+    r_hat = -smallest(measured, lambda m: -m.r_hat)[0]
+    bulk = smallest(measured, lambda m: m.bulk)[0]
+    tail = smallest(measured[: len(own)], lambda m: m.tail)[0]
+    wanted = ESS_PER_CHAIN * len(log_density)
+    return not (r_hat > R_HAT_LIMIT or bulk < wanted or tail < wanted)
+
+
+def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list[str]:
+    """What is wrong with a run and what to do, one sentence per problem; empty if all is well."""
+    found = found or efficiency(tree, most=affordable(tree))
+    attrs, said = tree.attrs, []
+    transitions = found.chains * found.draws * kept_every(tree)
+    if attrs.get("interrupted", 0):
+        valid = "The draws are valid, but fewer than requested" if found.draws else (
+            "There are no draws yet"
+        )  # fmt: skip
+        said.append(
+            f"The run was interrupted after {found.draws} draws per chain. {valid}; with a "
+            "checkpoint, ar.resume finishes the run."
+        )
+    if found.draws == 0:
+        return said
+    if not attrs.get("fit_converged", 1):
+        said.append(
+            "The fit of the parameterization did not converge: λ may be far from optimal, but the "
+            "draws are still valid. Allow more steps, or use parameterization='auto'."
+        )
+    other_form = _another_parameterization(tree)
+    if found.divergences:
+        said.append(
+            f"{found.divergences} of {transitions} transitions diverged: the sampler could not "
+            "follow the posterior there and may have missed a part of it. "
+            + (
+                other_form
+                or "Raise target_accept (0.95, say), or look for priors that leave a "
+                "scale close to zero"
+            )
+            + "."
+        )
+    r_hat, worst = found.r_hat, found.worst_r_hat
+    if not r_hat > R_HAT_LIMIT:  # a latent says more than its square
+        r_hat, worst = found.r_hat_other, found.worst_r_hat_other
+    if found.chains > 1 and np.isnan(found.r_hat) and found.worst_r_hat:
+        said.append(
+            f"R-hat of {found.worst_r_hat} could not be computed: too few draws, or draws that are "
+            "not finite."
+        )
+    elif r_hat > R_HAT_LIMIT:
+        said.append(
+            f"R-hat is {above(r_hat, R_HAT_LIMIT)} for {worst} (it should be below {R_HAT_LIMIT}): "
+            f"the chains do not agree. {other_form or 'Use a longer warmup and more draws'}; if it "
+            "stays, the posterior may have several modes."
+        )
+    if found.chains == 1:
+        said.append("With a single chain there is no R-hat to check convergence. Use chains=4.")
+    wanted = ESS_PER_CHAIN * found.chains
+    if np.isnan(found.ess):
+        said.append(
+            f"The effective sample size of {found.worst_ess or 'every latent'} could not be "
+            "computed: too few draws, or draws that are not finite. Use more draws, and check the "
+            "model for overflow."
+        )
+    else:
+        ess, scarce = found.ess, found.worst_ess
+        if not ess < wanted:
+            ess, scarce = found.ess_other, found.worst_ess_other
+        if ess < wanted:
+            said.append(
+                f"The effective sample size is {below(ess, wanted)} for {scarce} (it should be at "
+                f"least {wanted}, {ESS_PER_CHAIN} per chain): means and intervals are rough. "
+                "Use more draws."
+            )
+    if found.e_bfmi < E_BFMI_LIMIT:
+        said.append(
+            f"E-BFMI is {below(found.e_bfmi, E_BFMI_LIMIT)} (it should be above {E_BFMI_LIMIT}): "
+            "the sampler moves slowly between energies, as it does where tails are heavy or a "
+            "scale has a neck. "
+            + (other_form or "Use a longer warmup, or priors with lighter tails")
+            + "."
+        )
+    if found.saturated > 0:
+        said.append(
+            f"{percent(found.saturated)} of the transitions stopped at the maximum tree depth "
+            f"({attrs['max_tree_depth']}): they are valid but slow. Raise max_tree_depth, or use a "
+            "longer warmup."
+        )
+    return said
+
+
+def _another_parameterization(tree: xarray.DataTree) -> str:
+    """What to say where λ was not learned: the parameterization is the first thing to try."""
+    chosen = tree.attrs.get("parameterization", "auto")
+    if chosen == "auto" or "sites" not in tree.attrs:
+        return ""
+    if not any(site["candidate"] for site in sites(tree)):
+        return ""
+    return f"λ was fixed here ({chosen}): try parameterization='auto', which learns it"
