@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from autoreparam.program.compiled import rarely
 from autoreparam.program.move import move
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
@@ -72,7 +73,7 @@ def inflations(positions: Array, scores: Array, weights: Array) -> Array:
     return 0.5 * (_log_variance(positions, weights) + _log_variance(scores, weights))
 
 
-_inflations = jax.jit(inflations)
+_inflations = rarely(inflations)
 
 
 def _log_variance(x: Array, weights: Array) -> Array:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from math import log
 from typing import Any
 
@@ -28,10 +27,13 @@ from autoreparam.learn.objective import Cost, Draws, cost, inflations
 from autoreparam.learn.settings import DEFAULTS, ScoreSettings
 from autoreparam.program.blocks import in_blocks
 from autoreparam.program.centering import Centering
+from autoreparam.program.compiled import Compiled, often, rarely
 from autoreparam.program.move import MOST_SITES, block, held_out, large_matrices, move
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 from autoreparam.program.traits import Coupling
+
+MANY = 1_000_000  # numbers in draws, for which a descent takes longer than compiling it well
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +111,9 @@ def fit_score(
     chosen = _best(target, unseen, lam, rivals, costs, settings)
     if len(lam) <= MOST_SITES and not large_matrices(target):
         start = rivals[chosen or "kept"].replace(tail=lam.tail)
-        rivals["fitted"] = jax.device_get(_fit(target, seen, lam, start, tied, steps, settings))
+        rivals["fitted"] = jax.device_get(
+            _fit(seen)(target, seen, lam, start, tied, steps, settings)
+        )
         if lam.tail:
             rivals["tailless"] = _with_tails(rivals["fitted"], 0.0)
         chosen = _best(target, unseen, lam, rivals, costs, settings)
@@ -228,7 +232,7 @@ def _informed(target: Target, draws: Draws, lam: Parameterization) -> Parameteri
     return jax.device_get(_by_data(target, draws.moved(target, lam, origin), lam))
 
 
-@jax.jit
+@rarely
 def _by_data(target: Target, draws: Draws, lam: Parameterization) -> Parameterization:
     """The same, from draws in non-centered coordinates."""
     position, score, _, weights = draws
@@ -269,7 +273,7 @@ def _out_of_necks(target, positions, lam, found, settings) -> Parameterization:
     return found.replace(loc, scale=scale)
 
 
-@jax.jit
+@rarely
 def _log_scales(target, positions, lam) -> dict[str, Array]:
     return jax.vmap(target.log_scales, (0, None))(positions, lam)
 
@@ -280,8 +284,7 @@ def _unlikely(logits: Array) -> Array:
     return jnp.sum((logits - mean) ** 2) + mean**2
 
 
-@partial(jax.jit, static_argnames=("tied", "steps", "settings"))
-def _fit(target, draws, lam, start, tied, steps, settings) -> Parameterization:
+def _descend(target, draws, lam, start, tied, steps, settings) -> Parameterization:
     """λ after Adam on its logits, starting at `start`; draws are in the coordinates of `lam`."""
     ridge = settings.ridge / jnp.sum(draws.weights)
     edge, carry = settings.edge, jax.vmap(target.carry, (0, 0, None, None))
@@ -315,3 +318,12 @@ def _fit(target, draws, lam, start, tied, steps, settings) -> Parameterization:
     first = free(start)
     logits, _ = jax.lax.fori_loop(0, steps, step, (first, optimizer.init(first)))
     return bound(logits)
+
+
+_STATIC = ("tied", "steps", "settings")
+_few, _many = (kind(_descend, static_argnames=_STATIC) for kind in (rarely, often))
+
+
+def _fit(draws: Draws) -> Compiled:
+    """The descent, compiled quickly unless running it would then take longer."""
+    return _few if draws.positions.size < MANY else _many

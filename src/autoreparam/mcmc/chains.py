@@ -19,6 +19,7 @@ from jax import Array
 from autoreparam.mcmc.hmc import Info, Kernel, State, blank_info
 from autoreparam.mcmc.interleaved import Slots, draw
 from autoreparam.mcmc.step_size import Adaptation, adapt
+from autoreparam.program.compiled import often
 from autoreparam.program.target import Target
 
 CHUNK = 25  # draws per call of the compiled program
@@ -44,7 +45,7 @@ def blank_trail(shape: tuple[int, ...], target: Target, slots: int) -> Trail:
     return Trail(vector, vector, np.zeros(shape, dtype), sizes, blank_info(per_slot, dtype))
 
 
-@partial(jax.jit, static_argnames="kernel")
+@partial(often, static_argnames="kernel")
 def run_chunk(
     kernel: Kernel,
     target: Target,

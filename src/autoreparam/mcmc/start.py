@@ -11,6 +11,7 @@ from jax import Array
 from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.mcmc.step_size import REASONABLE
+from autoreparam.program.compiled import rarely
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
@@ -144,7 +145,7 @@ def _look(
     return jax.device_get(_looking(target, positions, lam, new))
 
 
-@jax.jit
+@rarely
 def _looking(
     target: Target, positions: Array, lam: Parameterization, new: Parameterization
 ) -> Look:

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from autoreparam.program.blocks import in_blocks
+from autoreparam.program.compiled import rarely
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
@@ -46,6 +47,6 @@ def large_matrices(target: Target) -> bool:
     return any(site.side > MOST_ROWS for site in target.program.candidates)
 
 
-@jax.jit
+@rarely
 def _carry(target, positions, scores, lam, new) -> tuple[Any, Any, Any]:
     return jax.vmap(target.carry, (0, 0, None, None))(positions, scores, lam, new)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from numpyro.distributions import biject_to
 from numpyro.handlers import seed
 
+from autoreparam.program.compiled import rarely
 from autoreparam.program.families import standardize
 from autoreparam.program.record import Record
 from autoreparam.program.site import ONE_AT_A_TIME
@@ -61,7 +62,7 @@ class _Prior(Record):
             self.values[name] = biject_to(fn.support).inv(msg["value"])
 
 
-@partial(jax.jit, static_argnums=(1, 2))
+@partial(rarely, static_argnums=(1, 2))
 def draw_prior(
     program: Runnable, scaled: frozenset[tuple[str, Any]], valued: frozenset[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:

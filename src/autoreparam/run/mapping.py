@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from autoreparam.program.blocks import in_blocks
+from autoreparam.program.compiled import rarely
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.predictive import predict
 from autoreparam.program.target import Target
@@ -16,19 +17,19 @@ from autoreparam.program.target import Target
 ROWS = 1000  # draws per call
 
 
-@jax.jit
+@rarely
 def map_back(target: Target, positions: Any, lam: Parameterization):
     """Values of every latent and deterministic, and the log determinant, of each position."""
     return jax.vmap(target.map_back, (0, None))(positions, lam)
 
 
-@jax.jit
+@rarely
 def likelihoods(target: Target, positions: Any, lam: Parameterization):
     """The log density of every observation at each position."""
     return jax.vmap(lambda position: target.log_likelihood(position, lam))(positions)
 
 
-@jax.jit
+@rarely
 def predictions(target: Target, positions: Any, lam: Parameterization, key: Any):
     """Data drawn from the model at each position."""
 

@@ -66,7 +66,7 @@ class Shown(NamedTuple):
             if not getattr(self, keyword) or not available(program, keyword):
                 continue
             try:
-                jax.eval_shape(call, target, row, lam, *rest)
+                call.shapes(target, row, lam, *rest)
             except Exception as error:
                 raise ModelError(
                     f"{keyword}: it cannot be computed for this model: {type(error).__name__}: "

@@ -1,0 +1,75 @@
+"""How programs are compiled on a CPU, where most of a short run is waiting for the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, cached_property, update_wrapper
+from typing import Any
+
+import jax
+
+# XLA's newer way to fuse loops takes up to twice the time to compile; gradients hardly gain.
+TO_RUN_OFTEN = (("xla_cpu_use_fusion_emitters", False),)
+# A third of the time to compile, half the speed: for what is called a few times per run.
+TO_RUN_RARELY = (
+    *TO_RUN_OFTEN,
+    ("xla_backend_optimization_level", 0),
+    ("xla_llvm_disable_expensive_passes", True),
+)
+
+
+class Compiled:
+    """A function as `jax.jit` compiles it, with options where the backend knows them.
+
+    >>> @often
+    ... def program(x):
+    ...     return 2 * x
+    """
+
+    def __init__(self, function: Callable, options: tuple[tuple[str, Any], ...], **keywords: Any):
+        self._function, self._options, self._keywords = function, options, keywords
+        update_wrapper(self, function)
+
+    @cached_property
+    def _program(self) -> Any:
+        # Chosen at the first call: to ask for the backend settles it, and importing must not.
+        options = dict(self._options) if _known(self._options) else None
+        return jax.jit(self._function, compiler_options=options, **self._keywords)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The result, compiled first for new shapes."""
+        return self._program(*args, **kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """What `jax.jit` gives by this name."""
+        return self._program.lower(*args, **kwargs)
+
+    def shapes(self, *args: Any, **kwargs: Any) -> Any:
+        """The shapes of the result, found without compiling."""
+        return jax.eval_shape(self._function, *args, **kwargs)
+
+    def programs(self) -> int:
+        """How many programs have been compiled: one per shape."""
+        return self._program._cache_size()
+
+
+def often(function: Callable, **keywords: Any) -> Compiled:
+    """A program of which most of a long run consists."""
+    return Compiled(function, TO_RUN_OFTEN, **keywords)
+
+
+def rarely(function: Callable, **keywords: Any) -> Compiled:
+    """A program that is called a few times per run."""
+    return Compiled(function, TO_RUN_RARELY, **keywords)
+
+
+@cache
+def _known(options: tuple[tuple[str, Any], ...]) -> bool:
+    """Whether the compiler takes these options; they change from one release to another."""
+    if jax.default_backend() != "cpu":
+        return False
+    try:
+        jax.jit(lambda x: x, compiler_options=dict(options)).lower(0.0).compile()
+    except Exception:  # whatever it says, it would say it to every program
+        return False
+    return True
