@@ -130,7 +130,7 @@ def with_default(y, n=WIDE):
 
 
 @pytest.mark.usefixtures("float32")
-@pytest.mark.parametrize("run", [ar.inspect, partial(ar.predict, num_draws=2)])
+@pytest.mark.parametrize("verb", ["inspect", "predict"])
 @pytest.mark.parametrize(
     ("model", "args"),
     [
@@ -148,9 +148,9 @@ def with_default(y, n=WIDE):
     ids=["table", "object", "dicts", "captured", "values", "parameter", "partial", "callable",
          "method", "default"],
 )  # fmt: skip
-def test_wide_integers_are_found_wherever_they_are(run, model, args):
+def test_wide_integers_are_found_wherever_they_are(verb, model, args):
     with pytest.raises(ModelError, match="the integer 6,000,000,00"):
-        run(model, args)
+        getattr(ar, verb)(model, args)
 
 
 @pytest.mark.usefixtures("float32")
@@ -377,6 +377,16 @@ def test_a_run_interrupted_in_warmup_does_not_call_its_draws_valid(finished):
 def grouped(y, group):
     x = numpyro.sample("x", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
     numpyro.sample("y", dist.Normal(x[group], 1.0), obs=y)
+
+
+def test_ctrl_c_is_called_that_by_the_command_line(monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ar, "inspect", stop)
+    done = CliRunner().invoke(app, ["inspect", "zoo:funnel"])
+    assert done.exit_code == 130
+    assert done.stderr == "error: interrupted\n"
 
 
 def test_a_pandas_series_may_be_an_index():
