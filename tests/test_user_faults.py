@@ -410,6 +410,7 @@ def test_a_key_of_jax_is_a_seed(finished):
     np.testing.assert_array_equal(again["posterior"]["mu"], tree["posterior"]["mu"])
 
 
+@pytest.mark.faults
 def test_a_negative_scale_is_not_blamed_on_missing_data():
     def model(y):
         x = numpyro.sample("x", dist.Normal(0.0, 1.0))
