@@ -1,6 +1,7 @@
 """Real faults: kills at random moments, two processes on a folder, full and read-only disks."""
 
 import contextlib
+import json
 import os
 import random
 import re
@@ -18,8 +19,9 @@ from bad_inputs import Y, groups
 from zygote import KINDS, Zygote
 
 import autoreparam as ar
-from autoreparam.errors import AutoreparamError, DiskError
+from autoreparam.errors import AutoreparamError, CheckpointError, DiskError
 from autoreparam.results.files import read_tree, write_tree
+from autoreparam.results.storage import Store
 from autoreparam.results.tree import Draws, to_tree
 
 pytestmark = [
@@ -78,6 +80,11 @@ def chunks(path):
     return len([name for name in os.listdir(path) if name.startswith("chunk-")]) if (
         os.path.isdir(path)
     ) else 0  # fmt: skip
+
+
+def committed(path):
+    manifest = Path(path) / "manifest.json"
+    return len(json.loads(manifest.read_text())["chunks"]) if manifest.exists() else 0
 
 
 def reached(path, goal, out):
@@ -163,14 +170,42 @@ def test_of_two_processes_on_a_folder_one_is_told_to_wait(tmp_path, zygote, whol
     expected, path = whole("hmc"), str(tmp_path / "run")
     first, second = str(tmp_path / "first.npz"), str(tmp_path / "second.npz")
     one = zygote.begin(kind="hmc", path=path, out=first, only_read=True)
-    wait_for(lambda: chunks(path) >= 1, zygote, one)
+    wait_for(lambda: committed(path) >= 2, zygote, one)
     os.kill(one, signal.SIGSTOP)  # in the middle of its run, for as long as it takes
+    before = (tmp_path / "run" / "manifest.json").read_bytes()
     other = zygote.begin(kind="hmc", path=path, out=second, only_read=True)
-    assert zygote.wait(other) == 1
+    assert zygote.wait(other) == 1, "both write"
+    assert (tmp_path / "run" / "manifest.json").read_bytes() == before
     assert f"is in use by process {one}" in (tmp_path / "second.txt").read_text()
     os.kill(one, signal.SIGCONT)
     assert zygote.wait(one) == 0
     assert_draws(first, expected)
+
+
+HOLD = """
+import os, sys, time
+from autoreparam.results.storage import Store
+store = Store.create(sys.argv[1], {}, {})
+if os.fork() == 0:  # as a pool of the user's would
+    time.sleep(60)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_lock_does_not_outlive_its_process_in_a_fork(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-c", HOLD, str(tmp_path / "run")]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(CheckpointError, match=f"in use by process {holder.pid}"):
+            Store.create(tmp_path / "run", {}, {})
+        holder.kill()
+        holder.wait()
+        Store.create(tmp_path / "run", {}, {}).close()
+    finally:
+        os.killpg(holder.pid, signal.SIGKILL)  # the fork, in a session of its own
+        holder.stdout.close()
 
 
 def test_a_killed_process_leaves_no_lock(tmp_path, zygote, whole):
@@ -216,21 +251,41 @@ def test_another_model_in_another_process_is_refused_and_the_same_one_is_not(
 FORK = """
 import multiprocessing, warnings
 warnings.simplefilter("ignore")
+import numpyro, numpyro.distributions as dist
 import autoreparam as ar
+def model():
+    numpyro.sample("x", dist.Normal(0.0, 1.0))
 def work(_):
     try:
-        ar.inspect(print)
+        return ar.{call}
     except ValueError as error:
         return str(error)
+ar.inspect(model)  # as the parent has JAX's threads, too
 with multiprocessing.get_context("fork").Pool(1) as pool:
     print(pool.map(work, [0])[0])
 """
 
 
-def test_a_fork_does_not_hang():
-    command = [sys.executable, "-c", FORK]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
-    assert "this process was forked" in done.stdout, done.stderr
+@pytest.mark.parametrize(
+    "call",
+    [
+        "sample(model, draws=5, warmup=5, progress=False)",
+        "inspect(model)",
+        "log_joint(model)({'x': 0.0})",
+        "learn(model, steps=5)",
+        "predict(model)",
+    ],
+)
+def test_a_fork_does_not_hang(call):
+    command = [sys.executable, "-c", FORK.replace("{call}", call)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, start_new_session=True, **pipes) as parent:
+        try:
+            said = parent.communicate(timeout=LIMIT)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(parent.pid, signal.SIGKILL)  # the child, which hangs, too
+            raise
+    assert "this process was forked" in said
 
 
 # -- disks ------------------------------------------------------------------------------------

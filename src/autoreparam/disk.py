@@ -20,8 +20,10 @@ CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 def replacing(path: Path) -> Iterator[Path]:
     """A path to write to; what is there when the block ends takes the place of `path`.
 
-    If anything goes wrong, `path` stays as it was, and the error says so in words.
+    If anything goes wrong, `path` stays as it was, and the error says so in words. A link stays
+    one: what it leads to is replaced.
     """
+    path = Path(os.path.realpath(path))
     beside = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         yield beside

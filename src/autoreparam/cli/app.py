@@ -63,7 +63,7 @@ def command(run: Callable, on: typer.Typer = app, **options: Any) -> Callable:
             typer.echo(f"error: {refusal}", err=True)
             raise typer.Exit(1) from None
         except KeyboardInterrupt as stopped:
-            typer.echo(f"error: {stopped or 'interrupted'}", err=True)
+            typer.echo(f"error: {str(stopped) or 'interrupted'}", err=True)
             raise typer.Exit(INTERRUPTED) from None
 
     return on.command(**options)(guarded)

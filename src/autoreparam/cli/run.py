@@ -88,7 +88,7 @@ def sample(
     as_json: Json = False,
 ) -> None:
     """Samples from the posterior: prints a summary and saves the draws to a file."""
-    _check_places(out, report)
+    _check_places(out, report, data)
     call = find(model, data, set_, ignore_extra, x64)
     lam: Any = parameterization
     if parameterization.endswith(".json"):
@@ -135,7 +135,7 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Finishes an interrupted run, or extends a finished one, as if it had never stopped."""
-    _check_places(out, report)
+    _check_places(out, report, data)
     call = find(model, data, set_, ignore_extra, x64)
     with in_words(call):
         tree = ar.resume(
@@ -175,6 +175,7 @@ def learn(
         if out.suffix != ".json":
             raise AutoreparamError(f"--out: expected a name ending in .json; found '{out}'")
         check_place(out, "--out")
+        _refuse_inputs(out, "--out", data)
     if objective == "score" and draws is None:
         raise AutoreparamError("--objective score learns from a run: pass --draws RUN")
     call = find(model, data, set_, ignore_extra, x64)
@@ -219,7 +220,7 @@ def compare(
     from autoreparam.experiments.compare import METHODS, best, table
     from autoreparam.experiments.compare import compare as run_all
 
-    _check_places(None, report)
+    _check_places(None, report, data)
     call = find(model, data, set_, ignore_extra, x64)
     with in_words(call):
         runs = run_all(
@@ -245,12 +246,18 @@ def compare(
         typer.echo(f"report: {report}", err=as_json)
 
 
-def _check_places(out: Path | None, page: Path | None) -> None:
-    """Refuses, before anything runs, what could not be written afterwards."""
+def _check_places(out: Path | None, page: Path | None, data: list[Path] | None) -> None:
+    """Refuses, before anything runs, what could not or should not be written afterwards."""
     if out is not None:
         check_name(out)
     if page is not None:
         check_place(page, "--report")
+        _refuse_inputs(page, "--report", data)
+
+
+def _refuse_inputs(place: Path, what: str, data: list[Path] | None) -> None:
+    if any(path.exists() and place.exists() and place.samefile(path) for path in data or ()):
+        raise AutoreparamError(f"{what}: {place} holds the data. Choose another name.")
 
 
 def _finish(tree: xarray.DataTree, out: Path | None, page: Path | None, as_json: bool) -> None:
@@ -281,6 +288,6 @@ def _finish(tree: xarray.DataTree, out: Path | None, page: Path | None, as_json:
 def _save(lam: ar.Parameterization, out: Path) -> None:
     try:
         lam.save(out)
-    except AutoreparamError:
+    except (AutoreparamError, KeyboardInterrupt):
         typer.echo(lam.to_json())  # where it can still be kept
         raise

@@ -73,6 +73,16 @@ class Arguments:
                 found[data.index(leaf)] = f"{word}{rest}"
         return found
 
+    def named(self, model: Callable, data: Iterable[Any]) -> dict[str, Any]:
+        """The data by what the model calls them, in their order."""
+        names = self.names(model)
+        return {names[i]: value for i, value in enumerate(data)}
+
+    def given(self, model: Callable, data: Iterable[Any]) -> dict[str, Any]:
+        """The arguments of the call by name."""
+        args, kwargs = self.fill(data)
+        return {**_by_name(model, args), **kwargs}
+
 
 def split(
     args: tuple, kwargs: dict | None, traceable: Callable[[Arguments, tuple], bool]
@@ -125,17 +135,21 @@ def _split(
 
 def named_leaves(model: Callable, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Every value in the arguments of a call, by the name of its argument and place in it."""
-    try:
-        names = list(inspect.signature(model).parameters)
-    except (TypeError, ValueError):
-        names = []
-    names += [f"argument {i + 1}" for i in range(len(names), len(args))]
-    given = {**dict(zip(names, args)), **kwargs}
+    given = {**_by_name(model, args), **kwargs}
     found = {}
     for name, value in given.items():
         for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
             found[f"{name}{jax.tree_util.keystr(path)}"] = leaf
     return found
+
+
+def _by_name(model: Callable, args: tuple) -> dict[str, Any]:
+    try:
+        names = list(inspect.signature(model).parameters)
+    except (TypeError, ValueError):
+        names = []
+    names += [f"argument {i + 1}" for i in range(len(names), len(args))]
+    return dict(zip(names, args))
 
 
 def _is_data(leaf: Any) -> bool:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import jax
 import numpy as np
 
+from autoreparam.errors import AutoreparamError
+from autoreparam.program.foreign import LIBRARIES, as_arrays
+
+DEPTH = 4  # of objects inside each other that are looked into
+MOST = 200  # entries of each
 NUMBERS = (np.ndarray, np.generic, jax.Array, int, float)
 
 
@@ -33,6 +39,47 @@ def captured(model: Callable) -> dict[str, Any]:
             elif isinstance(value, FunctionType) and value.__module__ == function.__module__:
                 waiting.append(value)
     return found
+
+
+def held_arrays(model: Callable, *given: Any) -> dict[str, np.ndarray]:
+    """Arrays inside the dicts, lists and objects that the model may read, by how to get at them.
+
+    `given` are dicts of its arguments. Partials, bound objects and defaults are looked into too.
+    """
+    found: dict[str, np.ndarray] = {}
+    function = _function(model)
+    if function is not None:
+        given = (*given, dict(_variables(function)), _defaults(function))
+    bound = getattr(model, "__self__", None if isinstance(model, FunctionType) else model)
+    for name, value in [*(item for part in given for item in part.items()), ("self", bound)]:
+        _look(name, value, found, DEPTH)
+    return found
+
+
+def _look(name: str, value: Any, found: dict[str, np.ndarray], depth: int) -> None:
+    if isinstance(value, np.ndarray):
+        found.setdefault(name, value)
+    elif depth == 0 or isinstance(value, type | ModuleType | FunctionType | str):
+        return
+    elif isinstance(value, Mapping):
+        for key in list(value)[:MOST]:
+            _look(f"{name}[{key!r}]", value[key], found, depth - 1)
+    elif isinstance(value, list | tuple):
+        for index, entry in enumerate(value[:MOST]):
+            _look(f"{name}[{index}]", entry, found, depth - 1)
+    elif isinstance(value, functools.partial):
+        _look(name, {**dict(enumerate(value.args)), **value.keywords}, found, depth)
+    elif type(value).__module__.partition(".")[0] in LIBRARIES:
+        with suppress(AutoreparamError):  # not all that a table holds are numbers
+            _look(name, as_arrays(value)[0], found, depth - 1)
+    else:
+        for key, entry in list(getattr(value, "__dict__", {}).items())[:MOST]:
+            _look(f"{name}.{key}", entry, found, depth - 1)
+
+
+def _defaults(function: FunctionType) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
 def _function(model: Any) -> FunctionType | None:

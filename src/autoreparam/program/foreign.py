@@ -36,7 +36,7 @@ def _both_ways(call: Callable) -> tuple[Callable, Callable]:
     return on_left, on_right
 
 
-@jax.tree_util.register_pytree_node_class
+@jax.tree_util.register_pytree_with_keys_class
 class Frame(Mapping):
     """Columns of numbers by name, as a model sees a DataFrame; in arithmetic it is a matrix."""
 
@@ -84,9 +84,10 @@ class Frame(Mapping):
     __sub__, __rsub__ = _both_ways(operator.sub)
     __truediv__, __rtruediv__ = _both_ways(operator.truediv)
 
-    def tree_flatten(self) -> tuple[tuple, tuple]:
+    def tree_flatten_with_keys(self) -> tuple[tuple, tuple]:
         """Leaves: the columns; static: their names."""
-        return tuple(self._columns.values()), tuple(self._columns)
+        keyed = ((jax.tree_util.DictKey(name), column) for name, column in self._columns.items())
+        return tuple(keyed), tuple(self._columns)
 
     @classmethod
     def tree_unflatten(cls, names: tuple, columns: Iterable[Any]) -> Frame:

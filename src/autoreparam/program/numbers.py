@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -23,23 +23,64 @@ def refuse_wrapped(named: Mapping[str, Any]) -> None:
     if jnp.result_type(float) == jnp.float64:
         return
     for name, value in named.items():
-        kind = getattr(getattr(value, "dtype", None), "kind", "i" if type(value) is int else "")
-        if kind not in NARROW or isinstance(value, jax.Array) or np.size(value) == 0:
-            continue
-        limits = np.iinfo(NARROW[kind])
-        worst = next((x for x in (np.min(value), np.max(value)) if not _fits(x, limits)), None)
-        if worst is not None:
-            raise WideIntegerError(
-                f"'{name}' holds the integer {int(worst):,}, which does not fit into single "
-                f"precision ({limits.min:,} to {limits.max:,}): JAX would wrap it around without a "
-                "word. Pass it as a float, numpy.asarray(..., float), or compute in double "
-                "precision: precision='double' of ar.sample, or "
-                "jax.config.update('jax_enable_x64', True)."
-            )
+        if not isinstance(value, jax.Array):
+            _refuse_wide(f"'{name}'", value)
 
 
-def _fits(value: Any, limits: Any) -> bool:
-    return bool(limits.min <= value <= limits.max)
+def refuse_wrapped_inside(
+    traced: Any, data: Mapping[str, Any], held: Mapping[str, np.ndarray]
+) -> None:
+    """Raises if JAX, in single precision, wrapped an array around that the traced model uses.
+
+    `data` are the first inputs of the trace and `held` other arrays that the model could read, both
+    by name; one that it does not use, such as a column of a table, does no harm.
+    """
+    if jnp.result_type(float) == jnp.float64:
+        return
+    read = {id(x) for equation in traced.jaxpr.eqns for x in equation.invars}
+    read |= {id(x) for x in traced.jaxpr.outvars}
+    used = zip(data.items(), traced.jaxpr.invars)
+    refuse_wrapped(dict(item for item, variable in used if id(variable) in read))
+    constants = [np.asarray(constant) for constant in _constants(traced) if _kind(constant)]
+    for name, value in held.items():
+        if _widest(value) is not None:
+            wrapped = value.astype(NARROW[_kind(value)])
+            if any(np.array_equal(constant, wrapped) for constant in constants):
+                _refuse_wide(f"'{name}'", value)
+
+
+def _constants(traced: Any) -> Iterator[Any]:
+    """The constants of a traced function and of all that it calls."""
+    yield from getattr(traced, "consts", ())
+    for equation in getattr(traced, "jaxpr", traced).eqns:
+        for inner in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "eqns")):
+            if hasattr(inner, "eqns"):
+                yield from _constants(inner)
+
+
+def _refuse_wide(what: str, value: Any) -> None:
+    widest = _widest(value)
+    if widest is not None:
+        limits = np.iinfo(NARROW[_kind(value)])
+        raise WideIntegerError(
+            f"{what} holds the integer {widest:,}, which does not fit into single precision "
+            f"({limits.min:,} to {limits.max:,}): JAX would wrap it around without a word. Pass it "
+            "as a float, numpy.asarray(..., float), or compute in double precision: "
+            "precision='double' of ar.sample, or jax.config.update('jax_enable_x64', True)."
+        )
+
+
+def _widest(value: Any) -> int | None:
+    """An integer in it that single precision cannot hold, if there is one."""
+    if _kind(value) not in NARROW or np.size(value) == 0:
+        return None
+    limits = np.iinfo(NARROW[_kind(value)])
+    ends = (int(np.min(value)), int(np.max(value)))
+    return next((end for end in ends if not limits.min <= end <= limits.max), None)
+
+
+def _kind(value: Any) -> str:
+    return getattr(getattr(value, "dtype", None), "kind", "i" if type(value) is int else "")
 
 
 def refuse_stale(named: Mapping[str, Any]) -> None:

@@ -8,14 +8,18 @@ from inspect import BoundArguments
 
 import jax
 import jax.numpy as jnp
-from numpyro.handlers import seed
+import numpy as np
+from numpyro.handlers import seed, trace
 from numpyro.primitives import Messenger
 
 from autoreparam.errors import ModelError
 from autoreparam.program.arguments import Arguments, split
+from autoreparam.program.captured import held_arrays
 from autoreparam.program.loops import enter_steps, is_scan
+from autoreparam.program.numbers import refuse_wrapped_inside
 from autoreparam.program.program import Program, Structure
 from autoreparam.program.record import Record, recorded
+from autoreparam.program.safety import named_numbers
 from autoreparam.program.site import ONE_AT_A_TIME
 from autoreparam.program.unseeded import signature_of, unseeded
 
@@ -32,6 +36,7 @@ def outline(model: Callable, args: tuple, kwargs: Mapping | None) -> Program:
     if not callable(model):
         raise ModelError(f"expected a NumPyro model, a callable; found {type(model).__name__}")
     model = unseeded(model)
+    named_numbers(model, tuple(args), dict(kwargs or {}))
 
     def traceable(arguments: Arguments, data: tuple) -> bool:
         try:
@@ -43,6 +48,17 @@ def outline(model: Callable, args: tuple, kwargs: Mapping | None) -> Program:
         return True
 
     arguments, data = split(tuple(args), dict(kwargs or {}), traceable)
+
+    def run(data, key):
+        args, kwargs = arguments.fill(data)
+        with ONE_AT_A_TIME, _Anything(), trace() as sites:
+            seed(model, key)(*args, **kwargs)
+        drawn = [(s["fn"], s["value"]) for s in sites.values() if s["type"] == "sample"]
+        return [leaf for leaf in jax.tree.leaves(drawn) if isinstance(leaf, jax.Array | np.ndarray)]
+
+    traced = jax.make_jaxpr(run)(data, jax.random.key(0))
+    held = held_arrays(model, arguments.given(model, data))
+    refuse_wrapped_inside(traced, arguments.named(model, data), held)
     sites = tuple(recorded(_Anything, model, arguments, data).sites.values())
     return Program(Structure(model, arguments, sites, jnp.result_type(float), {}), data)
 

@@ -15,7 +15,7 @@ from numpyro.handlers import seed
 from autoreparam.errors import AutoreparamError, ModelError
 from autoreparam.keywords import helpful
 from autoreparam.program.arguments import Arguments, named_leaves, split
-from autoreparam.program.captured import captured
+from autoreparam.program.captured import held_arrays
 from autoreparam.program.choice import choose, in_cond
 from autoreparam.program.dependence import depends_on
 from autoreparam.program.digest import output_digests
@@ -23,10 +23,10 @@ from autoreparam.program.failure import failed, raised_by
 from autoreparam.program.families import Unsupported, standardize
 from autoreparam.program.implicit.look import Prior, with_implied
 from autoreparam.program.loops import enter_steps, given_values, is_scan
-from autoreparam.program.numbers import refuse_stale, refuse_wrapped
-from autoreparam.program.process import refuse_forked
+from autoreparam.program.numbers import refuse_wrapped, refuse_wrapped_inside
 from autoreparam.program.program import Program, Structure
 from autoreparam.program.record import Record, compare, recorded
+from autoreparam.program.safety import named_numbers
 from autoreparam.program.site import ONE_AT_A_TIME, Site
 from autoreparam.program.traits import Traits
 from autoreparam.program.unseeded import unseeded
@@ -83,12 +83,8 @@ def inspect(
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise ModelError(f"expected kwargs as a dict; found {type(kwargs).__name__}")
     model = unseeded(model)
-    refuse_forked()
-    read = captured(model)
-    refuse_stale(read)
+    read = named_numbers(model, tuple(args), dict(kwargs or {}))
     named = named_leaves(model, tuple(args), dict(kwargs or {}))
-    # What becomes of Python's own integers is seen below: they may never reach JAX.
-    refuse_wrapped({n: x for n, x in {**read, **named}.items() if not isinstance(x, int)})
     tables: list[dict[str, Site]] = []
 
     def traceable(arguments: Arguments, data: tuple) -> bool:
@@ -107,7 +103,7 @@ def inspect(
             compare(table, found)
         found, digests, looking = _with_parents(model, arguments, data, found, implicit)
     except OverflowError as error:
-        refuse_wrapped({**read, **named})
+        refuse_wrapped(read)
         raise failed(model, error, named) from error
     except VALUE_NEEDED as error:
         for leaf in jax.tree.leaves((args, kwargs)):
@@ -221,6 +217,9 @@ def _with_parents(
     counts = jnp.result_type(int)
     values |= {name: jax.ShapeDtypeStruct(site.shape, counts) for name, site in discrete.items()}
     traced, shapes = jax.make_jaxpr(run, return_shape=True)(data, values)
+    refuse_wrapped_inside(
+        traced, arguments.named(model, data), held_arrays(model, arguments.given(model, data))
+    )
     inputs = [frozenset[str]()] * len(data) + [frozenset({name}) for name in sorted(values)]
     found_names = depends_on(traced.jaxpr, inputs)
     structure = jax.tree.structure(shapes)

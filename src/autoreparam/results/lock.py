@@ -11,6 +11,7 @@ from pathlib import Path
 
 NAME = "lock"
 BUSY = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
+HELD: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
 class Lock:
@@ -38,19 +39,31 @@ class Lock:
             _lock(file)
         except OSError as error:
             if error.errno in BUSY:
-                owner = os.read(file, 20).decode().strip()
+                owner = os.read(file, 20).decode(errors="replace").strip()
                 os.close(file)
                 return f"process {owner}" if owner else "another process"
         os.ftruncate(file, 0)
         os.write(file, f"{os.getpid()}\n".encode())
         self._release = weakref.finalize(self, os.close, file)
+        HELD.add(self)
         return None
 
     def drop(self) -> None:
         """Gives the lock back."""
+        HELD.discard(self)
         if self._release is not None:
             self._release()
             self._release = None
+
+
+def _let_go() -> None:
+    """Closes a forked process's copies: the lock is its parent's, and must not outlive that."""
+    for lock in list(HELD):
+        lock.drop()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 if sys.platform == "win32":
