@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from numpyro.contrib.control_flow import scan
+from numpyro.handlers import block
 
 import autoreparam as ar
 
@@ -52,6 +54,17 @@ def branching():
 def keyed():
     x = numpyro.sample("x", dist.Normal(0.0, 1.0))
     numpyro.deterministic("z", x + jax.random.normal(numpyro.prng_key()))
+
+
+def hiding(y):
+    with block():
+        mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+
+def hiding_scan(y):
+    with block():
+        scan(lambda x, _: (numpyro.sample("x", dist.Normal(x, 1.0)), None), 0.0, y)
 
 
 def subsampled(y):
@@ -230,6 +243,9 @@ MODELS = [
     ((twice,), "site 'x' appears twice"),
     ((branching,), "control flow depends on the value of a latent site"),
     ((keyed,), "asks for a random key with numpyro.prng_key()"),
+    ((block(groups, hide=["mu"]), (Y,)), "site 'mu' is hidden by numpyro.handlers.block"),
+    ((hiding, (Y,)), "block(substitute(model, data={'mu': ...}), hide=['mu'])"),
+    ((hiding_scan, (Y,)), "a scan or cond is hidden by numpyro.handlers.block"),
     ((subsampled, (Y,)), "plate 'rows' subsamples 2 of 3"),
     ((with_param,), "site 'a' is a param, which MCMC does not learn"),
     ((counted,), "in one run of the model and"),
@@ -361,7 +377,7 @@ RUNS = [
     (lambda tree: ar.summary(tree, names=["mu"]), "Did you mean 'var_names'?"),
     (lambda tree: ar.predict(groups, (Y,), draws=3), "draws: expected the tree of a run"),
     (lambda tree: ar.predict(groups, (Y,), num_samples=3), "no keyword 'num_samples'"),
-    (lambda tree: ar.predict(groups, (Y,), num_draws=0), "num_draws: expected a positive integer"),
+    (lambda tree: ar.predict(groups, (Y,), num_draws=0), "num_draws: expected an integer >= 1; found 0"),
     (lambda tree: ar.predict(groups, (Y,), seed="a"), "seed"),
     (lambda tree: ar.predict(3), "expected a NumPyro model, a callable; found int"),
     (lambda tree: ar.efficiency(tree, most="all"), "most: expected a number of scalars, or None"),

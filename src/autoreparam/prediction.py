@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -18,10 +18,12 @@ from autoreparam.program.named import constants
 from autoreparam.program.outline import outline, unobserved
 from autoreparam.program.predictive import Origin, simulate
 from autoreparam.program.program import Program
+from autoreparam.results.labels import by_site, unique
 from autoreparam.results.origins import find_origins, find_variable, is_same_run
 from autoreparam.results.predicted import Predicted, to_predictions
 from autoreparam.run.precision import in_precision
-from autoreparam.run.settings import as_seed
+from autoreparam.run.settings import as_seed, check_count
+from autoreparam.run.shown import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,15 +74,9 @@ def predict(
         dims: Names of a variable's own axes, such as `{"beta": ["feature"]}`; where None, its
             plates'.
     """
-    if draws is not None and "posterior" not in getattr(draws, "children", ()):
-        raise AutoreparamError(
-            f"draws: expected the tree of a run, with a group 'posterior'; found "
-            f"{type(draws).__name__}"
-        )
-    if isinstance(new, str):
-        new = [new]
-    if not isinstance(num_draws, Integral) or num_draws < 1:
-        raise AutoreparamError(f"num_draws: expected a positive integer; found {num_draws!r}")
+    _check(kwargs, draws, num_draws)
+    chosen = _plates(new)
+    shown = Shown(var_names, coords, dims).checked()
     seed = as_seed(seed)
     precision = "auto" if draws is None else draws.attrs.get("precision", "auto")
     with in_precision(precision):
@@ -92,21 +88,65 @@ def predict(
         values: dict[str, np.ndarray] = {}
         brought = as_arrays((args, kwargs))[1]
         if draws is not None:
-            chosen = None if new is None else list(new)
             labels = fitting(brought, program.plates) | dict(coords or {})
             origins = find_origins(program, draws, data, labels, chosen, same)
             values = {name: _rows(draws, name) for name in origins}
         same = same and all(origin.complete for origin in origins.values())
-        lead = (1, num_draws) if draws is None else _lead(draws)
-        run = partial(_simulate_all, program, values, origins, jax.random.key(seed), lead)
         inferred = _inferred(program, data, draws)
-        found = {}
+        wanted: tuple[str, ...] = ()
         if same or not inferred:
-            found = run(_wanted(program, data, origins, draws is None, same), replicate=same)
-        if inferred:
-            found |= run(inferred, replicate=False, given_data=True)
-    predicted = Predicted(program, found, frozenset(data), origins, given)
-    return to_predictions(predicted, draws, same, var_names, coords, dims, brought)
+            wanted = _wanted(program, data, origins, draws is None, same)
+        kept = _kept((*wanted, *inferred), shown.var_names)
+        predicted = Predicted(program, {}, frozenset(data), origins, given)
+        label = partial(to_predictions, draws=draws, same_run=same, coords=coords, dims=dims,
+                        brought=brought)  # fmt: skip
+        label(predicted)  # whatever is wrong with the labels is known before anything is drawn
+        lead = (1, int(num_draws)) if draws is None else _lead(draws)
+        run = partial(_simulate_all, program, values, origins, jax.random.key(seed), lead)
+        found = run([n for n in wanted if n in kept], replicate=same)
+        found |= run([n for n in inferred if n in kept], replicate=False, given_data=True)
+    return label(replace(predicted, values=found))
+
+
+def _check(kwargs: Any, draws: Any, num_draws: Any) -> None:
+    """Rejects what is no run, no keyword arguments or no number of draws."""
+    if draws is not None and "posterior" not in getattr(draws, "children", ()):
+        raise AutoreparamError(
+            f"draws: expected the tree of a run, with a group 'posterior'; found "
+            f"{type(draws).__name__}"
+        )
+    if hasattr(kwargs, "children"):
+        raise AutoreparamError(
+            "kwargs: expected a dict of the model's keyword arguments; found a tree. Pass a run "
+            "as draws=tree."
+        )
+    check_count("num_draws", num_draws)
+    if draws is None:
+        return
+    sizes = draws["posterior"].sizes
+    missing = [dim for dim in ("chain", "draw") if dim not in sizes]
+    if missing:
+        raise AutoreparamError(
+            f"draws: expected a posterior with the dimensions 'chain' and 'draw'; it has no "
+            f"{known(missing)}. Select with a list, which keeps the dimension: isel(chain=[0])."
+        )
+    if sizes["chain"] * sizes["draw"] == 0:
+        raise AutoreparamError("draws: the run has no draws to predict from")
+
+
+def _plates(new: Any) -> list[str] | None:
+    if new is None or isinstance(new, str):
+        return None if new is None else [new]
+    if not isinstance(new, Iterable):
+        raise AutoreparamError(f"new: expected a list of plates; found {type(new).__name__}")
+    return list(new)
+
+
+def _kept(sites: tuple[str, ...], var_names: Iterable[str] | None) -> set[str]:
+    """The sites to be kept; only these are computed."""
+    if var_names is None:
+        return set(sites)
+    return set(by_site(dict.fromkeys(var_names), unique(sites, set()), "var_names"))
 
 
 def _data_sites(program: Program, gaps: Mapping[str, str], draws: Any) -> set[str]:
@@ -169,11 +209,15 @@ def _simulate_all(
     origins: Mapping[str, Origin],
     key: Any,
     lead: tuple[int, int],
-    wanted: tuple[str, ...],
+    wanted: Iterable[str],
     **how: bool,
 ) -> dict[str, np.ndarray]:
     """The wanted sites for every draw, of shape (chain, draw, *shape), a block at a time."""
-    size = sum(int(np.prod(program[name].shape)) for name in wanted) + 1
+    wanted = tuple(wanted)
+    if not wanted:
+        return {}
+    # What is not wanted is computed too, where the rest depends on it.
+    size = sum(int(np.prod(site.shape)) for site in program.sites)
 
     @jax.jit
     def block(program, numbers, drawn):
@@ -187,7 +231,7 @@ def _simulate_all(
     names, count = list(values), lead[0] * lead[1]
     found = in_blocks(
         lambda first, numbers, *rows: block(program, numbers, dict(zip(names, rows))),
-        max(1, min(ROWS, count, NUMBERS // size)),
+        max(1, min(ROWS, count, NUMBERS // max(size, 1))),
         np.arange(count),
         *(values[name] for name in names),
     )

@@ -12,16 +12,24 @@ import numpy as np
 def in_blocks(call: Callable, size: int, *arrays: np.ndarray) -> Any:
     """The results of `call(first, *block)` for blocks of `size` rows that start at row `first`.
 
-    The last block is padded with zeros, and the results for the padding are dropped.
+    The last block is padded with zeros, and the results for the padding are dropped. Beside the
+    results only one block is in memory.
     """
     count = len(arrays[0])
-    padded = []
-    for rows in arrays:
-        filled = np.zeros((max(1, -(-count // size)) * size, *rows.shape[1:]), rows.dtype)
-        filled[:count] = rows
-        padded.append(filled)
-    parts = [
-        jax.device_get(call(first, *(rows[first : first + size] for rows in padded)))
-        for first in range(0, len(padded[0]), size)
-    ]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
+    joined: Any = None
+    for first in range(0, max(1, count), size):
+        block = [_padded(rows[first : first + size], size) for rows in arrays]
+        found = jax.device_get(call(first, *block))
+        if joined is None:
+            joined = jax.tree.map(lambda x: np.empty((count, *x.shape[1:]), x.dtype), found)
+        for whole, part in zip(jax.tree.leaves(joined), jax.tree.leaves(found)):
+            whole[first : first + size] = part[: count - first]
+    return joined
+
+
+def _padded(rows: np.ndarray, size: int) -> np.ndarray:
+    if len(rows) == size:
+        return rows
+    filled = np.zeros((size, *rows.shape[1:]), rows.dtype)
+    filled[: len(rows)] = rows
+    return filled

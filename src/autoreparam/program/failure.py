@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from autoreparam.errors import ModelError
+from autoreparam.program.unseeded import signature_of
 
 
 def failed(model: Callable, error: Exception, given: Mapping[str, Any]) -> ModelError:
@@ -20,12 +21,19 @@ def failed(model: Callable, error: Exception, given: Mapping[str, Any]) -> Model
     texts = [key for key, value in given.items() if _holds_text(value)]
     shapes = ", ".join(f"{key} {_shape(value)}" for key, value in given.items())
     advice = "Do the shapes match each other and the model's plates?"
-    if texts:
+    if isinstance(error, TypeError) and str(error).startswith(f"{name}() "):
+        advice = f"It takes {_takes(model)}."
+    elif texts:
         advice = f"'{texts[0]}' holds text, and a model computes with numbers: code it as 0, 1, ..."
     return ModelError(
         f"the model '{name}' failed on its data: {place}\n"
         f"It was called with {shapes or 'no data'}. {advice}"
     )
+
+
+def _takes(model: Callable) -> str:
+    words = str(signature_of(model))
+    return words.partition(" -> ")[0]
 
 
 def raised_by(model: Callable, error: BaseException) -> bool:

@@ -14,12 +14,12 @@ from numpyro.primitives import Messenger
 
 from autoreparam.errors import ModelError
 from autoreparam.program.arguments import Arguments, split
+from autoreparam.program.call import Call
 from autoreparam.program.captured import held_arrays
 from autoreparam.program.loops import enter_steps, is_scan
 from autoreparam.program.numbers import refuse_wrapped_inside
 from autoreparam.program.program import Program, Structure
 from autoreparam.program.record import Record, recorded
-from autoreparam.program.safety import named_numbers
 from autoreparam.program.site import ONE_AT_A_TIME
 from autoreparam.program.unseeded import signature_of, unseeded
 
@@ -33,34 +33,34 @@ def outline(model: Callable, args: tuple, kwargs: Mapping | None) -> Program:
 
     It can be run, but not sampled: it does not say what depends on what.
     """
-    if not callable(model):
-        raise ModelError(f"expected a NumPyro model, a callable; found {type(model).__name__}")
-    model = unseeded(model)
-    named_numbers(model, tuple(args), dict(kwargs or {}))
+    call = Call.of(model, args, kwargs)
 
     def traceable(arguments: Arguments, data: tuple) -> bool:
         try:
-            recorded(_Anything, model, arguments, data)
+            recorded(_Anything, call.model, arguments, data)
         except ModelError:
             raise
         except Exception:  # models may do with numbers what they cannot do with tracers
             return False
         return True
 
-    arguments, data = split(tuple(args), dict(kwargs or {}), traceable)
+    arguments, data = split(call.args, call.kwargs, traceable)
 
     def run(data, key):
         args, kwargs = arguments.fill(data)
         with ONE_AT_A_TIME, _Anything(), trace() as sites:
-            seed(model, key)(*args, **kwargs)
+            seed(call.model, key)(*args, **kwargs)
         drawn = [(s["fn"], s["value"]) for s in sites.values() if s["type"] == "sample"]
         return [leaf for leaf in jax.tree.leaves(drawn) if isinstance(leaf, jax.Array | np.ndarray)]
 
-    traced = jax.make_jaxpr(run)(data, jax.random.key(0))
-    held = held_arrays(model, arguments.given(model, data))
-    refuse_wrapped_inside(traced, arguments.named(model, data), held)
-    sites = tuple(recorded(_Anything, model, arguments, data).sites.values())
-    return Program(Structure(model, arguments, sites, jnp.result_type(float), {}), data)
+    with call.in_words():
+        traced = jax.make_jaxpr(run)(data, jax.random.key(0))
+        held = held_arrays(call.model, arguments.given(call.model, data))
+        refuse_wrapped_inside(traced, arguments.named(call.model, data), held)
+        sites = tuple(recorded(_Anything, call.model, arguments, data).sites.values())
+    if not sites:
+        raise ModelError("the model has no sample statement, so there is nothing to predict")
+    return Program(Structure(call.model, arguments, sites, jnp.result_type(float), {}), data)
 
 
 # -- arguments that are None ------------------------------------------------------------------

@@ -186,4 +186,8 @@ class _Step(Give):
 def _forget(msg) -> None:
     """Leaves an observed site, but not a factor, to be drawn."""
     if msg["is_observed"] and site_kind(unwrap(msg["fn"])[0], True) == "observed":
+        fn, shape = msg["fn"], jnp.shape(msg["value"])
+        batch = shape[: len(shape) - fn.event_dim]
+        if jnp.broadcast_shapes(batch, fn.batch_shape) != fn.batch_shape:
+            msg["fn"] = fn.expand(batch)  # data outside plates: one distribution, many values
         msg["value"], msg["is_observed"] = None, False

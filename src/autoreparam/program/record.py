@@ -20,6 +20,7 @@ from autoreparam.errors import ModelError
 from autoreparam.program.arguments import Arguments
 from autoreparam.program.coordinate import coordinate_of
 from autoreparam.program.families import unwrap
+from autoreparam.program.hidden import asked_for_key
 from autoreparam.program.loops import is_scan
 from autoreparam.program.site import ONE_AT_A_TIME, Loop, Site
 
@@ -54,11 +55,7 @@ class Record(Messenger):
                 "numpyro.sample, or fix it with numpyro.handlers.substitute."
             )
         elif msg["type"] == "prng_key":
-            raise ModelError(
-                "the model asks for a random key with numpyro.prng_key(). All that is random in a "
-                "posterior are its latents: draw the noise with numpyro.sample, or pass it as an "
-                "argument."
-            )
+            raise asked_for_key()
         elif msg["type"] == "sample":
             self._sample(msg)
 

@@ -9,37 +9,26 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from numpyro.handlers import seed
 
-from autoreparam.errors import AutoreparamError, ModelError
+from autoreparam.errors import ModelError
 from autoreparam.keywords import helpful
-from autoreparam.program.arguments import Arguments, named_leaves, split
+from autoreparam.program.arguments import Arguments, split
+from autoreparam.program.call import Call
 from autoreparam.program.captured import held_arrays
 from autoreparam.program.choice import choose, in_cond
 from autoreparam.program.dependence import depends_on
 from autoreparam.program.digest import output_digests
-from autoreparam.program.failure import failed, raised_by
 from autoreparam.program.families import Unsupported, standardize
 from autoreparam.program.implicit.look import Prior, with_implied
 from autoreparam.program.loops import enter_steps, given_values, is_scan
-from autoreparam.program.numbers import refuse_wrapped, refuse_wrapped_inside
+from autoreparam.program.numbers import refuse_wrapped_inside
 from autoreparam.program.program import Program, Structure
 from autoreparam.program.record import Record, compare, recorded
-from autoreparam.program.safety import named_numbers
 from autoreparam.program.site import ONE_AT_A_TIME, Site
 from autoreparam.program.traits import Traits
-from autoreparam.program.unseeded import unseeded
 
 __all__ = ["Program", "Site", "Structure", "inspect"]
-
-VALUE_NEEDED = (
-    jax.errors.ConcretizationTypeError,
-    jax.errors.TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
-    jax.errors.TracerBoolConversionError,
-    jax.errors.NonConcreteBooleanIndexError,
-)
 
 
 @helpful
@@ -73,18 +62,8 @@ def inspect(
         implicit: Whether sites that were non-centered by hand are recognized; never in models
             with discrete latents.
     """
-    if not callable(model):
-        raise ModelError(
-            f"expected a NumPyro model, a callable; found {type(model).__name__}. Pass the "
-            "function itself, and its data as args and kwargs."
-        )
-    if isinstance(args, str) or not isinstance(args, tuple | list):
-        raise ModelError(f"expected args as a tuple; found {type(args).__name__}. Write args=(x,).")
-    if kwargs is not None and not isinstance(kwargs, Mapping):
-        raise ModelError(f"expected kwargs as a dict; found {type(kwargs).__name__}")
-    model = unseeded(model)
-    read = named_numbers(model, tuple(args), dict(kwargs or {}))
-    named = named_leaves(model, tuple(args), dict(kwargs or {}))
+    call = Call.of(model, args, kwargs)
+    model = call.model
     tables: list[dict[str, Site]] = []
 
     def traceable(arguments: Arguments, data: tuple) -> bool:
@@ -96,33 +75,12 @@ def inspect(
             return False
         return True
 
-    arguments, data = split(tuple(args), kwargs, traceable)
-    try:
+    arguments, data = split(call.args, call.kwargs, traceable)
+    with call.in_words():
         found, dtype = _shapes(model, arguments, data)
         for table in tables:
             compare(table, found)
         found, digests, looking = _with_parents(model, arguments, data, found, implicit)
-    except OverflowError as error:
-        refuse_wrapped(read)
-        raise failed(model, error, named) from error
-    except VALUE_NEEDED as error:
-        for leaf in jax.tree.leaves((args, kwargs)):
-            if hasattr(leaf, "__array__") and not isinstance(leaf, np.ndarray | jax.Array):
-                raise ModelError(
-                    f"the model cannot compute with an argument of type {type(leaf).__name__}. "
-                    "Pass it as an array: numpy.asarray(...)."
-                ) from error
-        raise ModelError(
-            "the model's control flow depends on the value of a latent site, so it has no fixed "
-            "set of sites. Use jnp.where or jax.lax.cond on the values instead of Python's `if`. "
-            f"JAX says: {str(error).splitlines()[0]}"
-        ) from error
-    except AutoreparamError:
-        raise
-    except Exception as error:
-        if raised_by(model, error):
-            raise  # the model's own words
-        raise failed(model, error, named) from error
     chosen = choose(found, sites)
     return Program(Structure(model, arguments, chosen, dtype, digests, looking), data)
 

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 
 def find_variable(group: Any, site: str) -> Any:
-    """The draws of a site, whose name a tree may not have been able to hold; None if not there."""
+    """The draws of a site, whose name a tree may not have been able to hold; None if not there.
+
+    Chains and draws come first, in whatever order a tree has them.
+    """
     for name, variable in group.data_vars.items():
         if variable.attrs.get("site", name) == site:
-            return variable
+            return variable.transpose("chain", "draw", ..., missing_dims="ignore")
     return None
 
 
@@ -69,7 +72,21 @@ def find_origins(
                 "every latent. Sample without var_names."
             )
     choose.refuse_unknown()
+    _refuse_another_model(program, posterior, {*origins, *data})
     return origins
+
+
+def _refuse_another_model(program: Program, posterior: Any, found: set[str]) -> None:
+    """Raises if latents of the model have no draws, and draws have no site of the model."""
+    lost = [s.name for s in program.sites if s.kind == "latent" and s.name not in found]
+    sites = {site.name for site in program.sites}
+    own = {name: v.attrs.get("site", name) for name, v in posterior.data_vars.items()}
+    left = [name for name, site in own.items() if site not in sites]
+    if lost and left:
+        raise ModelError(
+            f"the draws are of another model: they have no {known(lost)}, and this model has no "
+            f"{known(left)}"
+        )
 
 
 def _sampled_by(tree: xarray.DataTree) -> set[str]:
@@ -90,8 +107,8 @@ class _Choice:
         self.dims |= {str(dim) for dim in dims}
         if len(lengths) != len(site.shape):
             raise ModelError(
-                f"site '{site.name}' has {len(site.shape)} axes here and {len(lengths)} in the "
-                "draws: is it another model?"
+                f"site '{site.name}' has shape {site.shape} here and {lengths} in the draws: is it "
+                "another model?"
             )
         plates = {len(site.shape) + axis: plate for plate, axis in site.plates}
         return Origin(
@@ -108,9 +125,9 @@ class _Choice:
             return np.full(here, NEW)
         labels = self.coords.get(dim, self.coords.get(plate))
         if labels is not None and dim in variable.coords and independent:
-            drawn = variable.coords[dim].values
-            if len(drawn) and isinstance(np.asarray(labels).tolist()[0], type(drawn.tolist()[0])):
-                return _by_label(labels, drawn, here, dim)
+            found = _by_label(labels, variable.coords[dim].values, here, dim)
+            if found is not None:
+                return found
         if self.same_run and here == there:
             return np.arange(here)
         time = site.loop is not None and axis == 0
@@ -138,11 +155,21 @@ class _Choice:
                 )
 
 
-def _by_label(labels: Any, drawn: np.ndarray, length: int, dim: str) -> np.ndarray:
-    labels = list(np.asarray(labels).tolist())
-    if len(labels) != length:
+def _by_label(labels: Any, drawn: np.ndarray, length: int, dim: str) -> np.ndarray | None:
+    """The places of labels among those of the draws; None where the draws have only numbers."""
+    if np.shape(labels) != (length,):
         raise AutoreparamError(
-            f"coords: dimension '{dim}' has {length} elements; found {len(labels)} labels"
+            f"coords: dimension '{dim}' has {length} elements; found labels of shape "
+            f"{np.shape(labels)}"
         )
-    place = {label: number for number, label in enumerate(drawn.tolist())}
-    return np.asarray([place.get(label, NEW) for label in labels])
+    here, there = list(np.asarray(labels).tolist()), drawn.tolist()
+    if here and there and not isinstance(here[0], type(there[0])):
+        if there == list(range(len(there))):
+            return None
+        raise AutoreparamError(
+            f"coords: dimension '{dim}' has labels like {there[0]!r} in the draws and {here[0]!r} "
+            "here, so that no element would be the same. Use labels of the same type; "
+            f"new=['{dim}'] if all are new."
+        )
+    place = {label: number for number, label in enumerate(there)}
+    return np.asarray([place.get(label, NEW) for label in here])

@@ -11,7 +11,7 @@ import numpy as np
 from autoreparam.program.foreign import AxisLabels, fitting
 from autoreparam.program.predictive import NEW, Origin
 from autoreparam.program.program import Program
-from autoreparam.results.labels import Labels, by_site, origin, unique, versions
+from autoreparam.results.labels import Labels, origin, unique, versions
 from autoreparam.results.origins import find_variable
 from autoreparam.results.scalars import COLUMNS, estimate
 from autoreparam.results.summary import Summary
@@ -36,7 +36,6 @@ def to_predictions(
     found: Predicted,
     draws: xarray.DataTree | None,
     same_run: bool,
-    var_names: Iterable[str] | None,
     coords: Mapping[str, Any] | None,
     dims: Mapping[str, Any] | None,
     brought: Iterable[AxisLabels] = (),
@@ -59,11 +58,6 @@ def to_predictions(
     taken = {*(site.name for site in sites), *RESERVED}
     labels = Labels.of(found.program, shapes, names, taken, coords, dims, brought)
     values = found.values
-    if var_names is not None:
-        asked = [var_names] if isinstance(var_names, str) else list(var_names)
-        drawn = {name: labels.names[name] for name in values}
-        kept = by_site(dict.fromkeys(asked), drawn, "var_names")
-        values = {name: value for name, value in values.items() if name in kept}
     data = {name: value for name, value in values.items() if name in found.data}
     rest = {name: value for name, value in values.items() if name not in found.data}
     lead = ("chain", "draw")

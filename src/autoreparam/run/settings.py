@@ -29,6 +29,14 @@ def check_flag(name: str, value: Any) -> None:
         raise AutoreparamError(f"{name}: expected True or False; found {value!r}")
 
 
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raises unless a keyword is a number of things that 32 bits can count."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise AutoreparamError(f"{name}: expected an integer >= {least}; found {value!r}")
+    if value > MOST:
+        raise AutoreparamError(f"{name}: expected at most {MOST:,}; found {value:,}")
+
+
 def as_seed(seed: Any) -> int:
     """The seed as an integer; a key of JAX's counts as the seed that it was made from."""
     if isinstance(seed, jax.Array | np.ndarray) and np.ndim(seed) <= 1:
@@ -151,9 +159,7 @@ class Settings:
         check_flag("save_warmup", self.save_warmup)
         check_flag("save_working", self.save_working)
         for name, low in least.items():
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < low:
-                raise AutoreparamError(f"{name}: expected an integer >= {low}; found {value!r}")
+            check_count(name, getattr(self, name), low)
         if self.thin > self.draws:
             raise AutoreparamError(
                 f"thin: expected at most the number of draws ({self.draws}); found {self.thin}"
@@ -171,10 +177,5 @@ class Settings:
             )
         if not isinstance(self.implicit, bool):
             raise AutoreparamError(f"implicit: expected True or False; found {self.implicit!r}")
-        if max(self.draws, self.warmup) > MOST:
-            raise AutoreparamError(
-                f"draws and warmup: expected at most {MOST:,} each; found "
-                f"{max(self.draws, self.warmup):,}"
-            )
         integers: dict[str, Any] = {name: int(getattr(self, name)) for name in least}
         return replace(self, **integers)
