@@ -16,7 +16,6 @@ import autoreparam as ar
 from autoreparam.errors import ModelError
 from autoreparam.program import enumeration
 from autoreparam.program.target import Target
-from autoreparam.run.notes import about_call
 
 MARK = {"enumerate": "parallel"}
 Y = np.array([-1.5, 0.3, 2.0, 2.5])
@@ -134,12 +133,6 @@ def test_without_funsor_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setattr(enumeration, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=r'pip install "autoreparam\[discrete\]"'):
         ar.inspect(mixture, (Y,))
-
-
-def test_a_likelihood_per_observation_is_said_to_be_missing():
-    program = ar.inspect(mixture, (Y,))
-    (note,) = about_call(program, mixture, (Y,), None, {"log_likelihood": True})
-    assert "not available for a model with discrete latents" in note
 
 
 def two_groups(y):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from importlib.util import find_spec
 from typing import Protocol
 
@@ -51,10 +52,10 @@ def nesting(structure: Structure) -> int:
     return max(depths, default=0)
 
 
-def log_density(visit: Placed) -> Array:
+def log_density(visit: Placed, inside: Messenger | None = None) -> Array:
     """The log density of the model at the values of a visit, over all values of discrete latents.
 
-    NumPyro's enumeration does the work. Jacobians are added here.
+    NumPyro's enumeration does the work. Jacobians are added here. A handler may be put `inside`.
     """
     from numpyro.contrib.funsor import enum
     from numpyro.contrib.funsor.infer_util import log_density as enumerated
@@ -62,7 +63,7 @@ def log_density(visit: Placed) -> Array:
     program = visit.program
 
     def run() -> None:
-        with _Given(visit):
+        with _Given(visit), inside or nullcontext():
             program.run()
 
     with ONE_AT_A_TIME:

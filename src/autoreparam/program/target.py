@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from jax import Array
 
 from autoreparam.program.implicit.graph import computed_once
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.pointwise import in_all, inseparable, per_observation
 from autoreparam.program.trace import Program
 from autoreparam.program.visit import AtValues, AtWorking
 from autoreparam.program.working import site_map
@@ -61,10 +63,23 @@ class Target:
         return visit.observed
 
     def log_likelihood(self, position: Array, lam: Parameterization) -> dict[str, Array]:
-        """The log density of every element of the observed sites."""
+        """The log density of every element of the observed sites, where observations have one.
+
+        Discrete latents are summed out.
+        """
         visit = AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
-        return visit.likelihoods
+        lost, sites = inseparable(self.program.sites), self.program.structure.by_name
+        found = {name: own for name, own in visit.likelihoods.items() if name not in lost}
+        summed = [sites[name] for name in found if sites[name].discrete_parents]
+        if summed:
+            place = partial(AtWorking, self.program, self.unflatten(position), lam)
+            found |= per_observation(place, summed)
+        return found
+
+    def total_log_likelihood(self, position: Array, lam: Parameterization) -> Array:
+        """The log density of all data together, with discrete latents summed out."""
+        return in_all(partial(AtWorking, self.program, self.unflatten(position), lam))
 
     def _plain(self) -> Parameterization:
         return Parameterization(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,14 @@ from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.integrator import INTEGRATORS
 from autoreparam.program.named import constants
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.pointwise import inseparable
 from autoreparam.program.target import Target
 from autoreparam.results.advice import warnings_for
 from autoreparam.results.diagnostics import e_bfmi
 from autoreparam.results.learning import learning_tree
 from autoreparam.results.tree import Draws, add_geometry, to_tree
 from autoreparam.run.begin import NOT_CONVERGED
-from autoreparam.run.mapping import by_rows, likelihoods, map_back, predictions
+from autoreparam.run.mapping import by_rows, likelihoods, map_back, predictions, total_likelihood
 from autoreparam.run.notes import available
 from autoreparam.run.session import Chunk, Session
 from autoreparam.run.shown import Shown
@@ -54,6 +56,10 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
     if shown.log_likelihood and available(program, "log_likelihood"):
         with spared("The log likelihood", notes):
             likelihood = _each(session, likelihoods)
+    if shown.log_likelihood and inseparable(program.sites):
+        with spared("The total log likelihood", notes):
+            total = {"total_log_likelihood": _each(session, total_likelihood)}
+            sampling = replace(sampling, stats={**sampling.stats, **total})
     if shown.posterior_predictive and available(program, "posterior_predictive"):
         with spared("The posterior predictive", notes):
             key = jax.random.fold_in(jax.random.key(settings.seed), 1)
@@ -214,7 +220,7 @@ def _mapped_back(session: Session, chunks: list[Chunk], trail: Trail) -> Any:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
 
 
-def _each(session: Session, call: Callable, *key: Any) -> dict[str, np.ndarray]:
+def _each(session: Session, call: Callable, *key: Any) -> Any:
     """The result of `call` for every draw that is kept."""
     chunks, thin = session.of("sampling"), session.settings.thin * session.state.kept_every
     position = _joined(session, chunks, thin, lambda trail: trail.position)

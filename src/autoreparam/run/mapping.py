@@ -30,6 +30,12 @@ def likelihoods(target: Target, positions: Any, lam: Parameterization):
 
 
 @rarely
+def total_likelihood(target: Target, positions: Any, lam: Parameterization):
+    """The log density of all data at each position."""
+    return jax.vmap(lambda position: target.total_log_likelihood(position, lam))(positions)
+
+
+@rarely
 def predictions(target: Target, positions: Any, lam: Parameterization, key: Any):
     """Data drawn from the model at each position."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from autoreparam.errors import known
 from autoreparam.program.outline import unobserved
+from autoreparam.program.pointwise import inseparable
 from autoreparam.program.program import Program
 
 
@@ -27,11 +28,12 @@ def about_call(
         for site in program.sites
         if site.kind in ("latent", "discrete") and site.name in gaps
     ]
-    if program.structure.discrete and wanted.get("log_likelihood"):
-        notes.append(
-            "The log likelihood of single observations is not available for a model with discrete "
-            "latents that are summed out."
-        )
+    if wanted.get("log_likelihood"):
+        notes += [
+            f"'{name}' has no log likelihood per observation: {why}. Its total per draw is in "
+            "sample_stats, 'total_log_likelihood'."
+            for name, why in inseparable(program.sites).items()
+        ]
     asked = [group for group, wish in wanted.items() if wish]
     if asked and not has_data(program):
         notes.append(
@@ -42,7 +44,8 @@ def about_call(
 
 def available(program: Program, group: str) -> bool:
     """Whether a group about the observed sites can be filled."""
-    return has_data(program) and not (group == "log_likelihood" and program.structure.discrete)
+    names = {site.name for site in program.sites if site.kind == "observed"}
+    return bool(names - set(inseparable(program.sites) if group == "log_likelihood" else ()))
 
 
 def has_data(program: Program) -> bool:
