@@ -5,7 +5,6 @@ Each file that a page asks for is made once per build; nothing is written into t
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import tempfile
@@ -19,21 +18,20 @@ import numpy as np
 matplotlib.use("svg")
 import cases
 import matplotlib.pyplot as plt
+from ink import INK, svg
 from mkdocs.structure.files import File
 
 import autoreparam as ar
 from autoreparam.render.table import Table
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
-INK = {"axes.edgecolor": "#888", "text.color": "#777", "axes.labelcolor": "#777",
-       "xtick.color": "#888", "ytick.color": "#888", "svg.hashsalt": "autoreparam",
-       "font.size": 10}  # readable on white and on black  # fmt: skip
 
 
 def on_files(files, config):
     """Adds the pictures and the example report to the site."""
     made = {f"pictures/{name}.svg": draw() for name, draw in PICTURES.items()}
-    made |= cases.pictures(svg, INK)
+    for page, results in case_results().items():
+        made |= cases.pictures(page, results)
     made["example-report.html"] = example_report()
     for name, content in made.items():
         files.append(File.generated(config, name, content=content))
@@ -41,8 +39,17 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Puts tables of benchmark results where a page asks for them."""
+    """Puts tables of benchmark results, and what code printed, where they belong."""
+    folder, _, name = page.file.src_uri.removesuffix(".md").rpartition("/")
+    if folder == "cases":
+        return cases.with_output(markdown, case_results()[name])
     return re.sub(r"<!-- benchmark: (\w+) -->", lambda found: table(found[1]), markdown)
+
+
+@cache
+def case_results() -> dict[str, cases.Results]:
+    """What the case studies give."""
+    return cases.pages()
 
 
 def table(name: str) -> str:
@@ -104,14 +111,6 @@ def twins(looks: list[dict], draws: list[dict]) -> list[dict]:
 def cell(value) -> str:
     """A value of a result in a few digits."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def svg(figure) -> str:
-    """A figure as SVG text, transparent and the same at every build."""
-    with io.StringIO() as text:
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
-        plt.close(figure)
-        return text.getvalue()
 
 
 # -- the mathematics, by plain arithmetic -----------------------------------------------------

@@ -1,5 +1,7 @@
 """All code in the documentation runs, with runs made small."""
 
+import importlib
+import json
 import re
 import shlex
 import sys
@@ -101,9 +103,9 @@ SLOW = {
     Path("docs/howto/discrete.md"): pytest.mark.slow,  # test_discrete.py
     # The build runs the case studies in full.
     Path("docs/cases/radon.md"): (pytest.mark.slow, pytest.mark.data),
-    Path("docs/cases/volatility.md"): (pytest.mark.slow, pytest.mark.data),
+    Path("docs/cases/horseshoe.md"): (pytest.mark.slow, pytest.mark.data),
+    Path("docs/cases/volatility.md"): pytest.mark.slow,
     Path("docs/cases/repeated.md"): pytest.mark.slow,
-    Path("docs/cases/horseshoe.md"): pytest.mark.slow,
 }
 
 
@@ -130,3 +132,15 @@ def test_every_page_is_in_the_menu_and_every_how_to_has_code():
     for path in (ROOT / "docs").rglob("*.md"):
         assert str(path.relative_to(ROOT / "docs")) in menu
     assert len([page for page in PAGES if page.parent.name == "howto"]) >= 9
+
+
+def test_stored_results_of_case_studies_are_those_of_the_code_on_the_page(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    cases = importlib.import_module("cases")
+    for page in cases.STORED:
+        stored = json.loads((cases.PAGES / f"{page}.json").read_text(encoding="utf-8"))
+        assert stored["code"] == cases.digest(page), "run `python docs/cases.py`"
+        results = cases.Results(**stored)
+        assert all(text.startswith("<?xml") for text in cases.pictures(page, results).values())
+        text = (cases.PAGES / f"{page}.md").read_text(encoding="utf-8")
+        assert "```text" in cases.with_output(text, results)

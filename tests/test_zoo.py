@@ -83,8 +83,15 @@ HERE = [
         "mu tau scale[40] | y[4040]",
         {"groups": 40, "observations": 4040},
     ),
+    (
+        "sleep_study",
+        {},
+        "mean[2] spread[2] corr[2][2] noise own[18][2] | reaction[180]",
+        {"people": 18, "observations": 180},
+    ),
 ]
 TRENDS = [
+    ("gdp_growth", {}, "mean phi level sigma h_1 h[201] | growth[202]", {"quarters": 202}),
     (
         "co2_trend",
         {},
@@ -199,6 +206,8 @@ def test_parsed_arrays_have_their_digest(name, options, expected):
         ("correlated_slopes", "6b722a1cb6cf03c4"),
         ("horseshoe", "3b7e8708b4175bbf"),
         ("co2_trend", "0756bd0dbb027436"),
+        ("sleep_study", "0d6ea1389f483270"),
+        ("gdp_growth", "57539af63f55a1b1"),
     ],
 )
 def test_arrays_that_need_no_file_have_their_digest(name, expected):
@@ -294,6 +303,12 @@ def test_the_year_with_too_few_weeks_has_a_level_but_no_observation():
     assert (arrays["year"][0], arrays["year"][-1]) == (1959, 2001)
     assert set(arrays["year"]) - set(arrays["year"][arrays["observed"]]) == {1964}
     assert np.all(np.diff(arrays["y"]) > 0)
+
+
+def test_the_line_through_all_reaction_times_is_the_known_one():
+    arrays = zoo.load("sleep_study").kwargs
+    slope, intercept = np.polyfit(arrays["day"], arrays["reaction"], 1)
+    np.testing.assert_allclose((intercept, slope), (251.4051, 10.4673), atol=1e-4)  # lme4's
 
 
 HOMES = """idnum, state, stfips, floor, activity, cntyfips, county

@@ -15,6 +15,7 @@ from autoreparam.results.words import above, below, percent
 if TYPE_CHECKING:
     import xarray
 
+HIGHER_TARGETS = (0.95, 0.99)  # to advise, where transitions diverge
 R_HAT_LIMIT = 1.01
 ESS_PER_CHAIN = 100
 E_BFMI_LIMIT = 0.3
@@ -70,7 +71,7 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
             "follow the posterior there and may have missed a part of it. "
             + (
                 other_form
-                or "Raise target_accept (0.95, say), or look for priors that leave a "
+                or f"{_raise_target(attrs.get('target_accept', 0.8))} for priors that leave a "
                 "scale close to zero"
             )
             + "."
@@ -123,6 +124,11 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
             "longer warmup."
         )
     return said
+
+
+def _raise_target(accept: float) -> str:
+    higher = next((target for target in HIGHER_TARGETS if target > accept), None)
+    return "Look" if higher is None else f"Raise target_accept ({higher}, say), or look"
 
 
 def _another_parameterization(tree: xarray.DataTree) -> str:

@@ -14,6 +14,7 @@ from autoreparam.zoo import (
     election88,
     electric,
     funnel,
+    gdp_growth,
     german_credit,
     gp_poisson,
     horseshoe,
@@ -22,6 +23,7 @@ from autoreparam.zoo import (
     radon,
     rare_features,
     robust_schools,
+    sleep_study,
     stochastic_volatility,
     toy,
     unequal_groups,
@@ -49,6 +51,8 @@ _LOADERS: dict[str, Callable[..., data.Loaded]] = {
     "robust_schools": robust_schools.load,
     "rare_features": rare_features.load,
     "local_scales": local_scales.load,
+    "sleep_study": sleep_study.load,
+    "gdp_growth": gdp_growth.load,
 }
 
 

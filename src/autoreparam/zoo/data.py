@@ -117,6 +117,12 @@ def weekly_co2() -> tuple[np.ndarray, np.ndarray]:
     return series.index.year.to_numpy(), series.to_numpy(dtype=float)
 
 
+def quarterly_output() -> np.ndarray:
+    """Real GDP of the United States per quarter, 1959 to 2009, in the statsmodels series."""
+    macro = _upstream("statsmodels.datasets.macrodata", "the series of output")
+    return macro.load_pandas().data["realgdp"].to_numpy(dtype=float)
+
+
 def _listed(name: str, file: DataFile) -> Listed:
     places = [folder] if (folder := _folder()) is not None else []
     with suppress(ImportError):  # without pooch nothing was ever cached
