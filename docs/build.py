@@ -62,8 +62,9 @@ def table(name: str) -> str:
         rows = medians(rows)
     if name == "implicit":
         rows = twins(**rows)
-    head = list(rows[0])
-    return Table(head, [[cell(row.get(key)) for key in head] for row in rows]).to_markdown()
+    keys = list(rows[0])
+    head = [key.replace("_", " ") for key in keys]
+    return Table(head, [[cell(row.get(key)) for key in keys] for row in rows]).to_markdown()
 
 
 def medians(runs: list[dict]) -> list[dict]:
@@ -110,7 +111,9 @@ def twins(looks: list[dict], draws: list[dict]) -> list[dict]:
 
 def cell(value) -> str:
     """A value of a result in a few digits."""
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 # -- the mathematics, by plain arithmetic -----------------------------------------------------

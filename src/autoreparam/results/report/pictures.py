@@ -9,7 +9,7 @@ import numpy as np
 from autoreparam.results.report.estimates import Check, Estimates
 from autoreparam.results.report.svg import frame_svg
 
-ROW, LETTER = 18, 6.8  # pixels per row, and per letter of a label
+ROW, LETTER = 18, 7.4  # pixels per row, and per letter of a label
 
 
 def forest(found: Estimates) -> str:
@@ -19,7 +19,7 @@ def forest(found: Estimates) -> str:
     if not shown.any():
         return ""
     width, height = 520, ROW * len(found.labels) + 34
-    left = min(200.0, 12 + LETTER * max(map(len, found.labels)))
+    left = min(240.0, 12 + LETTER * max(map(len, found.labels)))
     least, most = min(0.0, low[shown].min()), max(0.0, high[shown].max())
     span = most - least or 1.0
 
@@ -29,7 +29,7 @@ def forest(found: Estimates) -> str:
     parts = [f'<path class="level" d="M{place(0.0)} 4V{height - 26}"/>']
     for row, label in enumerate(found.labels):
         y = ROW * row + 14
-        short = label if len(label) <= 32 else f"{label[:31]}…"
+        short = label if len(label) <= 32 else f"{label[:15]}…{label[-16:]}"  # both ends tell
         parts.append(f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{escape(short)}</text>')
         if shown[row]:
             parts.append(
