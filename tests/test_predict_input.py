@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -57,7 +58,18 @@ def predict(model=groups, args=ARGS, kwargs=None, draws=RUN, **keywords):
     return lambda: ar.predict(model, args, kwargs, draws, **keywords)
 
 
+def words(*found, name="county"):
+    return pd.Series(found, name=name)
+
+
 BAD = [
+    (
+        predict(args=(X, words("a", "z"), 3)),
+        "'county' holds the words 'a', 'z' (2 in all), and plate",
+    ),
+    (predict(args=(X, words("y", "z"), 3)), "list the words of all elements: pandas.Categorical"),
+    (predict(args=(X, words("a", "b", name="where"), 3)), "Give the plate 2, or list the words of"),
+    (predict(args=(X, words("a", "b", name=None), 2)), "Name the column 'county', or pass coords="),
     (predict(coords=3), "coords: expected a dict of labels by dimension; found int"),
     (predict(coords={"town": ["a"]}), "coords: no variable has a dimension 'town'"),
     (predict(coords={"county": ["a"]}), "dimension 'county' has 3 elements; found labels of"),
@@ -96,6 +108,16 @@ def test_predict_refuses_bad_input_before_it_draws(call, words, monkeypatch):
     with pytest.raises(AutoreparamError) as caught:
         call()
     assert words in str(caught.value)
+
+
+def test_words_of_a_part_of_the_groups_are_placed_by_the_labels_of_the_run():
+    for args, coords in (
+        ((X, words("c", "z"), 2), None),
+        ((X, pd.Categorical(["c", "z"], ["a", "c", "z"]), 3), None),
+        ((X, words("c", "z", name=None), 2), {"county": ["c", "z"]}),
+    ):
+        found = ar.predict(groups, args, draws=RUN, coords=coords)["predictions"]
+        np.testing.assert_array_equal(found["mean"][..., 0], RUN["posterior"]["theta"][..., 2])
 
 
 def test_draws_are_found_in_any_order_of_their_axes():

@@ -19,7 +19,12 @@ from autoreparam.program.outline import outline, unobserved
 from autoreparam.program.predictive import Origin, simulate
 from autoreparam.program.program import Program
 from autoreparam.results.labels import by_site, unique
-from autoreparam.results.origins import find_origins, find_variable, is_same_run
+from autoreparam.results.origins import (
+    find_origins,
+    find_variable,
+    is_same_run,
+    refuse_unplaced,
+)
 from autoreparam.results.predicted import Predicted, to_predictions
 from autoreparam.run.precision import in_precision
 from autoreparam.run.settings import as_seed, check_count
@@ -88,7 +93,9 @@ def predict(
         values: dict[str, np.ndarray] = {}
         brought = as_arrays((args, kwargs))[1]
         if draws is not None:
-            labels = fitting(brought, program.plates) | dict(coords or {})
+            labels = fitting(brought, program.plates)
+            refuse_unplaced(brought, labels, set(coords or ()), draws, program.plates)
+            labels |= dict(coords or {})
             origins = find_origins(program, draws, data, labels, chosen, same)
             values = {name: _rows(draws, name) for name in origins}
         same = same and all(origin.complete for origin in origins.values())

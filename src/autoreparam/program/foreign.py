@@ -193,13 +193,11 @@ def _categories(column: Any) -> list | None:
 
 
 def fitting(labels: Iterable[AxisLabels], plates: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Labels by plate: of a plate with their name, else of the only one with as many elements."""
+    """Labels by plate: of the plate with their name, else of the only one with as many elements."""
     found: dict[str, np.ndarray] = {}
     for brought in labels:
-        fits = [plate for plate, size in plates.items() if size == len(brought.values)]
-        named = [plate for plate in fits if plate == brought.name]
-        if len(set(brought.values.tolist())) < len(brought.values):
-            continue
-        if named or len(fits) == 1:
-            found.setdefault((named or fits)[0], brought.values)
+        names = [name for name in plates if name == brought.name] or list(plates)
+        fits = [plate for plate in names if plates[plate] == len(brought.values)]
+        if len(set(brought.values.tolist())) == len(brought.values) and len(fits) == 1:
+            found.setdefault(fits[0], brought.values)
     return found

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from autoreparam.errors import AutoreparamError, ModelError, known
+from autoreparam.program.foreign import AxisLabels
 from autoreparam.program.predictive import NEW, Origin
 from autoreparam.program.program import Program
 from autoreparam.program.site import Site
@@ -87,6 +88,39 @@ def _refuse_another_model(program: Program, posterior: Any, found: set[str]) -> 
             f"the draws are of another model: they have no {known(lost)}, and this model has no "
             f"{known(left)}"
         )
+
+
+def refuse_unplaced(
+    brought: Iterable[AxisLabels],
+    placed: Mapping[str, np.ndarray],
+    chosen: Collection[str],
+    tree: xarray.DataTree,
+    plates: Mapping[str, int],
+) -> None:
+    """Raises if words of a column, numbered by themselves, would be taken for other elements.
+
+    They name elements of the run, but do not label their plate: their number is another, or fits
+    several plates. Where labels were `chosen`, these count.
+    """
+    for labels in brought:
+        words = labels.values.tolist()
+        for dim, coord in tree["posterior"].coords.items():
+            there = {word for word in coord.values.tolist() if isinstance(word, str)}
+            if not there or (labels.name != dim and not there & set(words)):
+                continue
+            if dim in chosen or set(placed.get(str(dim), ())) == set(words):
+                continue
+            size = plates.get(str(dim))
+            remedy = f"Give the plate {len(words)}, or list the words of all elements: " + (
+                "pandas.Categorical(column, all_words)"
+            )
+            if size == len(words):
+                remedy = f"Name the column '{dim}', or pass coords={{'{dim}': words}}"
+            raise ModelError(
+                f"'{labels.name or 'a column'}' holds the words {known(words[:3])}"
+                f"{', ...' if len(words) > 3 else ''} ({len(words)} in all), and plate '{dim}' has "
+                f"{size} here: it is not clear which elements they are. {remedy}."
+            )
 
 
 def _sampled_by(tree: xarray.DataTree) -> set[str]:
