@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from autoreparam.errors import AutoreparamError, ModelError, known
+from autoreparam.errors import AutoreparamError, ModelError, SamplingWarning, known
 from autoreparam.keywords import helpful
 from autoreparam.program.blocks import in_blocks
+from autoreparam.program.bounds import about_indices
 from autoreparam.program.foreign import as_arrays, fitting
 from autoreparam.program.named import constants
 from autoreparam.program.outline import outline, unobserved
@@ -86,6 +88,8 @@ def predict(
     precision = "auto" if draws is None else draws.attrs.get("precision", "auto")
     with in_precision(precision):
         program = outline(model, args, kwargs)
+        for sentence in about_indices(program):
+            warnings.warn(sentence, SamplingWarning, stacklevel=3)
         data = _data_sites(program, unobserved(model, args, kwargs), draws)
         given = constants(program, {})
         same = draws is None or is_same_run(draws, given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from autoreparam.errors import known
+from autoreparam.program.bounds import about_indices
 from autoreparam.program.outline import unobserved
 from autoreparam.program.pointwise import inseparable
 from autoreparam.program.program import Program
@@ -17,7 +18,7 @@ def about_call(
     kwargs: Mapping | None,
     wanted: Mapping[str, bool],
 ) -> tuple[str, ...]:
-    """Notes on observed arguments that were forgotten, and on groups that cannot be filled.
+    """Notes on data that were forgotten, stray indices, and groups that cannot be filled.
 
     `wanted` says which groups about the observed sites were asked for.
     """
@@ -28,6 +29,7 @@ def about_call(
         for site in program.sites
         if site.kind in ("latent", "discrete") and site.name in gaps
     ]
+    notes += about_indices(program)
     if wanted.get("log_likelihood"):
         notes += [
             f"'{name}' has no log likelihood per observation: {why}. Its total per draw is in "
