@@ -11,7 +11,6 @@ import xarray as xr
 import autoreparam as ar
 from autoreparam import prediction
 from autoreparam.errors import AutoreparamError
-from autoreparam.program import predictive
 from autoreparam.program.blocks import in_blocks
 
 X, GROUP = np.zeros(2), np.array([0, 1])
@@ -165,9 +164,3 @@ def test_results_are_joined_without_a_second_copy():
     assert [len(part) for part in parts] == [3, 3, 3]
     assert joined.base is None
     assert in_blocks(call, 3, rows[:0])["twice"].shape == (0,)
-
-
-def test_the_simulation_of_one_draw_has_the_shape_of_the_data():
-    program = prediction.outline(bare, (np.zeros(3),), None)
-    found = predictive.simulate(program, {}, {}, jax.random.key(0), replicate=True)
-    assert found["y"].shape == (3,)
