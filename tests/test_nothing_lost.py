@@ -203,7 +203,9 @@ def test_a_run_killed_before_its_first_chunk_says_how_to_go_on(tmp_path, program
 
 
 @pytest.mark.parametrize(
-    "left", [b"", b"999999999\n", f"{os.getpid()}\n".encode(), b"1\n", b"\xff\xfe"]
+    "left",
+    [b"", b"999999999\n", f"{os.getpid()}\n".encode(), b"1\n", b"\xff\xfe"],
+    ids=["nothing", "a dead process", "this process", "a live process", "no number"],
 )
 def test_a_lock_file_that_nobody_holds_is_taken_whatever_it_says(tmp_path, program, left):
     """The number in it may be another process's by now; only the system knows who holds it."""
