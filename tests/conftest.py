@@ -16,6 +16,8 @@ QUICKLY = (
     "--xla_cpu_use_fusion_emitters=false",
     "--xla_cpu_parallel_codegen_split_count=1",
 )
+# So that no worker has a long one left when the other is done.
+LONGEST = ("test_laws", "test_coupled", "test_sampling", "test_elbo", "test_score", "test_zoo")
 gc.set_threshold(200_000, 50, 50)  # tracing makes many small objects that live on
 jax.config.update("jax_enable_x64", True)
 
@@ -64,7 +66,8 @@ def missing_files():
 
 
 def pytest_collection_modifyitems(items):
-    """What is marked `data` is skipped where the files are not at hand."""
+    """What is marked `data` is skipped where the files are not at hand; long files come first."""
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
     needy = [item for item in items if item.get_closest_marker("data")]
     if needy and missing_files():
         names = ", ".join(missing_files())

@@ -67,7 +67,7 @@ def facts(name):
             x = values["x"] if values["x"].size == lam["x"].size else ROWS[name].free(values["x"])
             return jnp.concatenate([values["m"][None], values["t"][None], x.ravel()]), values
 
-        jacobian, values = jax.jacobian(flat, has_aux=True)(position)
+        jacobian, values = jax.jacfwd(flat, has_aux=True)(position)
         density, score = jax.value_and_grad(target.logdensity)(position, lam)
         moved, carried, gain = target.carry(position, score, lam, new)
         return {

@@ -143,6 +143,7 @@ def quartic(position):
     return -jnp.sum(position**4) / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [ALWAYS, Again(0.5, 4.0, 2.0)], ids=["always", "patient"])
 def test_as_many_come_back_from_a_second_try_as_go_there(again):
     """From one point and momentum a second try leads to one place, and from there back again."""

@@ -65,7 +65,9 @@ def exact_elbo(target, fit):
 @pytest.mark.parametrize(
     "sigma_mu", [1.0, *(pytest.param(s, marks=pytest.mark.slow) for s in (0.4, 2.0, 10.0))]
 )
-@pytest.mark.parametrize("s0", [None, 1.0], ids=["unit-free", "paper"])
+@pytest.mark.parametrize(
+    "s0", [None, pytest.param(1.0, marks=pytest.mark.slow)], ids=["unit-free", "paper"]
+)
 def test_the_toy_is_centered_as_far_as_theory_says(sigma_mu, s0):
     target, _ = zoo_target("toy", n=3, sigma_mu=sigma_mu, sigma=2.0)
     qv = 3 / 2.0**2 * sigma_mu**2
@@ -82,6 +84,7 @@ def test_the_toy_is_centered_as_far_as_theory_says(sigma_mu, s0):
     assert fit.converged, fit.note
 
 
+@pytest.mark.slow
 @surveys
 def test_radon_counties_are_centered_by_their_number_of_homes(survey):
     target, entry = target_of(survey())
@@ -321,6 +324,7 @@ def test_settings_are_passed_as_a_value_or_one_by_one():
         fit_elbo(target, halfway(target), key=KEY, step=20)
 
 
+@pytest.mark.slow
 def test_single_precision_is_enough(float32):
     target, _ = zoo_target("toy", n=3, sigma_mu=2.0, sigma=2.0)
     fit = fit_elbo(target, halfway(target), key=jax.random.key(0), **PRECISE)

@@ -449,6 +449,7 @@ def test_make_log_joint_is_log_joint():
     np.testing.assert_allclose(ar.paper.make_log_joint(two_level)(VALUES), own, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_vip_fitted_by_svi_learns_the_lam_that_decorrelates_the_toy():
     entry = ar.zoo.load("toy", n=3)
     model, _ = ar.paper.make_vip(entry.model, entry.args, entry.kwargs)

@@ -73,7 +73,12 @@ DRAWS = 3
 def measure(row, target, scale, lam, new, values):
     """All that the laws compare, at `values` of the sites, in the coordinates of `lam`."""
     model = centered_model(row)
-    position = target.from_sites(values, lam)
+    both = jax.tree.map(lambda *parts: jnp.stack(parts), lam, new)
+    # One compiled gradient for two places: at `lam`, and carried to `new`.
+    position, elsewhere = places = jax.lax.map(lambda lam: target.from_sites(values, lam), both)
+    (density, there), (score, there_score) = jax.lax.map(
+        lambda place: jax.value_and_grad(target.logdensity)(*place), (places, both)
+    )
 
     def flat(position):
         found = target.to_sites(position, lam)
@@ -81,9 +86,7 @@ def measure(row, target, scale, lam, new, values):
         return jnp.concatenate(latents), found
 
     jacobian, found = jax.jacfwd(flat, has_aux=True)(position)
-    density, score = jax.value_and_grad(target.logdensity)(position, lam)
     moved, carried, gain = target.carry(position, score, lam, new)
-    there, there_score = jax.value_and_grad(target.logdensity)(moved, new)
     working = {"m": values["m"], "t": values["t"], "x_working": target.unflatten(position)["x"]}
     rewritten, sites = log_density(ar.reparameterize(model, lam), (scale,), {}, working)
     assert sites["x"]["type"] == "deterministic"
@@ -107,6 +110,7 @@ def measure(row, target, scale, lam, new, values):
         "free": target.flatten(free),
         "own_free": -potential_energy(model, (scale,), {}, free),
         "carried": (density + gain, carried, target.to_sites(moved, new)["x"]),
+        "moved": (moved, elsewhere),
         "there": (there, there_score, found["x"]),
         # `t` is sampled as itself there, on the log scale here.
         "rewritten": (rewritten + jnp.log(values["t"]), sites["x"]["value"]),
@@ -255,6 +259,7 @@ def test_a_carried_score_is_the_gradient_in_the_new_coordinates(row):
     found = facts(row).case(UNTIED)
     density, score, x = found["carried"]
     expected_density, expected, same_x = found["there"]
+    np.testing.assert_allclose(*found["moved"], rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(score, expected, rtol=1e-7, atol=1e-8)
     np.testing.assert_allclose(density, expected_density, rtol=1e-9)
     np.testing.assert_allclose(x, same_x, rtol=1e-9)

@@ -64,6 +64,7 @@ def gaussian_draws():
     return nuts(ar.reparameterize(gaussian, partly(gaussian)))
 
 
+@pytest.mark.slow
 def test_nuts_finds_the_exact_moments_of_a_gaussian_hierarchy(gaussian_draws, gaussian_moments):
     mean, sd = gaussian_moments
     assert_moments(gaussian_draws["mu"], mean[0], sd[0])

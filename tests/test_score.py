@@ -113,6 +113,7 @@ def assert_centered_where_known(lam):
     assert lam[3:].max() < 0.25
 
 
+@pytest.mark.slow
 def test_the_default_centers_what_is_known_and_not_what_is_unknown():
     tree = ar.sample(groups, (Y, SPREAD), draws=100, progress=False)
     assert_centered_where_known(tree["parameterization"]["theta"].values)
