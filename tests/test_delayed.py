@@ -74,6 +74,7 @@ def normals(position):
     return -0.5 * jnp.sum((position / jnp.array([1.0, 0.3], position.dtype)) ** 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @extremes
 def test_a_gaussian_stays_as_it_is_though_steps_are_far_too_long(again, dtype):

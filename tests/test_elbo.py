@@ -126,6 +126,7 @@ def test_where_the_fit_is_exact_the_gradient_has_no_noise():
     assert np.abs(off).max() > 0.1
 
 
+@pytest.mark.slow
 @surveys
 def test_the_default_comes_near_the_best_elbo_at_a_modest_price(survey):
     target, entry = target_of(survey())

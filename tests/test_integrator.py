@@ -182,6 +182,7 @@ def test_a_round_posterior_is_sampled_in_two_stages_and_exactly():
     np.testing.assert_allclose(x.var(axis=0).mean(), 0.5, rtol=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "options",

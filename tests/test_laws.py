@@ -20,8 +20,18 @@ import autoreparam as ar
 from autoreparam.program.families import registered
 from autoreparam.program.target import Target
 
-rows = pytest.mark.parametrize("row", ALL_ROWS, ids=lambda row: row.name)
-hand_rows = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+# The same map as other rows, from other parameters.
+ALIKE = ("student_t_latent_df", "asymmetric_laplace_quantile", "affine_normal",
+         "left_truncated_logistic", "right_truncated_moving", "folded_moving")  # fmt: skip
+
+
+def over(table):
+    marked = [pytest.param(row, marks=pytest.mark.slow if row.name in ALIKE else ())
+              for row in table]  # fmt: skip
+    return pytest.mark.parametrize("row", marked, ids=[row.name for row in table])
+
+
+rows, hand_rows = over(ALL_ROWS), over(ROWS)
 
 
 def parents():

@@ -17,6 +17,7 @@ from test_same_posterior import assert_moments, nuts
 
 import autoreparam as ar
 from autoreparam.errors import ParameterizationError
+from autoreparam.program.dependence import scan_inputs
 from autoreparam.program.target import Target
 
 Y = np.linspace(-1.0, 1.0, 6)
@@ -265,3 +266,12 @@ def test_the_gradient_of_a_long_loop_takes_no_memory_of_its_length_at_every_step
     assert np.isfinite(score).all()
     # A step that touched whole series would count their length squared.
     assert compiled.cost_analysis()["bytes accessed"] < 10_000 * 1_000
+
+
+def test_inputs_of_a_scan_are_told_apart_by_their_shapes():
+    def loop(one, other, start, series):
+        return jax.lax.scan(lambda x, e: (x * one + e @ other, (x, one)), start, series)
+
+    shapes = (2,), (3, 2), (2,), (4, 3)
+    (equation,) = jax.make_jaxpr(loop)(*map(jnp.ones, shapes)).eqns
+    assert scan_inputs(equation) == (2, 1)

@@ -297,6 +297,7 @@ def child(code, *arguments):
     )
 
 
+@pytest.mark.faults
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits on file sizes there")
 def test_a_limit_of_the_system_on_file_size_is_survived(tmp_path):
     code = """
@@ -316,7 +317,8 @@ def test_a_limit_of_the_system_on_file_size_is_survived(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signal there")
-@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.faults)])
+@pytest.mark.faults
+@pytest.mark.parametrize("kills", [1, 5])
 def test_kill_9_at_any_moment_leaves_exactly_the_committed_chunks(tmp_path, kills):
     path, rng = tmp_path / "run.zarr", random.Random(0)
     code = """

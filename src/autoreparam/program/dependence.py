@@ -42,11 +42,7 @@ def outputs_depend_on(equation: Any, inputs: list[Names]) -> list[Names]:
 
 
 def _scan(equation: Any, inputs: list[Names]) -> list[Names]:
-    body = equation.params["jaxpr"].jaxpr
-    # The body sees one step of the stacked inputs and all of the others.
-    stacked = _stacked(equation.invars, body.invars)
-    carried = len(body.outvars) - _stacked(equation.outvars, body.outvars)
-    fixed = len(inputs) - carried - stacked
+    body, (fixed, carried) = equation.params["jaxpr"].jaxpr, scan_inputs(equation)
     constants, carry = inputs[:fixed], inputs[fixed : fixed + carried]
     slices = inputs[fixed + carried :]
     while True:  # the carry gathers names from step to step, until none are added
@@ -55,6 +51,18 @@ def _scan(equation: Any, inputs: list[Names]) -> list[Names]:
         if grown == carry:
             return outputs
         carry = grown
+
+
+def scan_inputs(equation: Any) -> tuple[int, int]:
+    """How many inputs of a `scan` are the same at every step, and how many are carried.
+
+    Told by their shapes, since JAX has changed what a `scan` says about itself.
+    """
+    body = equation.params["jaxpr"].jaxpr
+    # The body sees one step of the stacked inputs and all of the others.
+    stacked = _stacked(equation.invars, body.invars)
+    carried = len(body.outvars) - _stacked(equation.outvars, body.outvars)
+    return len(body.invars) - carried - stacked, carried
 
 
 def _stacked(outside: Any, inside: Any) -> int:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
 
-from autoreparam.program.dependence import Names, outputs_depend_on
+from autoreparam.program.dependence import Names, outputs_depend_on, scan_inputs
 
 OPENED = ("jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "remat2")
 LARGEST_COMPARED = 1 << 22  # bytes; larger constants are equal only if they are the same array
@@ -144,8 +144,9 @@ class Graph:
             for i, (aval, own) in enumerate(zip(avals, names))
         ]
         if op == "scan":  # what a loop gives out unchanged at every step needs no loop
+            carried = scan_inputs(equation)[1]
             for i, variable in enumerate(params["jaxpr"].jaxpr.outvars):
-                if isinstance(variable, Literal) and i >= params["num_carry"]:
+                if isinstance(variable, Literal) and i >= carried:
                     parts[i] = self.constant(np.broadcast_to(variable.val, avals[i].shape))
         return parts
 

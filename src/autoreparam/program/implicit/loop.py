@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from autoreparam.program.dependence import Names
+from autoreparam.program.dependence import Names, scan_inputs
 from autoreparam.program.implicit.facts import Facts
 from autoreparam.program.implicit.graph import Graph, Node, evaluate
 from autoreparam.program.implicit.walk import Form, Stop, Walk
@@ -70,8 +70,7 @@ class Loop:
 def enter_loop(walk: Walk, form: Form, node: Node) -> Loop:
     """The loop that noise enters as something of which each step sees its own entry."""
     params = node.params
-    body, carries = params["jaxpr"], params["num_carry"]
-    first = params["num_consts"]
+    body, (first, carries) = params["jaxpr"], scan_inputs(params["equation"])
     if params["reverse"]:
         raise Stop("it is used in a loop that runs backward")
     entry = node.inputs.index(form.node)
