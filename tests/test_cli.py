@@ -58,6 +58,7 @@ def apart(folder, *words):
     """What the real program says, in a process of its own."""
     environment = os.environ | {
         "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
+        "JAX_ENABLE_COMPILATION_CACHE": "true",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "COLUMNS": "200",
         "HTTPS_PROXY": "http://127.0.0.1:9",  # nothing there: the guard of the tests is not either

@@ -12,8 +12,9 @@ from autoreparam.results import plots
 from autoreparam.results.diagnostics import efficiency, summary
 from autoreparam.results.lam import parameterization
 from autoreparam.results.report import report
+from autoreparam.run.cache import compilation_cache
 from autoreparam.run.settings import Adaptation
-from autoreparam.sampling import compilation_cache, learn, resume, sample
+from autoreparam.sampling import learn, resume, sample
 
 __all__ = [
     "Adaptation",

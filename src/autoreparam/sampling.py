@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from autoreparam.disk import as_path, check_folder
+from autoreparam.disk import as_path
 from autoreparam.errors import AutoreparamError, CheckpointError, known
 from autoreparam.keywords import helpful, refuse_unknown
 from autoreparam.learn.elbo import OPTIONS, Fit, fit_elbo
@@ -307,20 +306,6 @@ def _rows_of(tree: xarray.DataTree, program: Program) -> dict[str, np.ndarray]:
         values = np.asarray(posterior[name])
         rows[site.name] = values.reshape(-1, *values.shape[2:]).astype(program.dtype)
     return rows
-
-
-def compilation_cache(folder: str | os.PathLike) -> None:
-    """Keeps compiled programs in a folder, so that the next session need not compile them again.
-
-    This sets JAX's own persistent cache for the whole process.
-
-    Args:
-        folder: Where to keep them; it is made if it is not there.
-    """
-    folder = check_folder(folder, "folder")
-    os.makedirs(folder, exist_ok=True)
-    jax.config.update("jax_compilation_cache_dir", os.fspath(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
 def _refuse_other_density(engine: Engine, stored: RunState) -> None:

@@ -6,6 +6,7 @@ import json
 import warnings
 from collections.abc import Callable
 from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ import autoreparam as ar
 from autoreparam.cli.models import Call, find_call
 from autoreparam.cli.values import plain
 from autoreparam.errors import AutoreparamError, SamplingWarning
+from autoreparam.run.cache import keep_compiled
 
 app = typer.Typer(
     help="Sample Bayesian models in the parameterization that fits the data.",
@@ -46,14 +48,22 @@ Warmup = Annotated[int, typer.Option(min=0, help="Warm-up draws per chain.")]
 Chains = Annotated[int, typer.Option(min=1, help="Number of chains.")]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 Kernel = Annotated[str, typer.Option(help="auto, nuts or hmc.")]
+NoCache = Annotated[
+    bool, typer.Option("--no-cache", help="Do not keep compiled programs for the next time.")
+]
 Double = Annotated[bool, typer.Option("--x64", help="Compute in double precision.")]
 
 
 def command(run: Callable, on: typer.Typer = app, **options: Any) -> Callable:
-    """Turns a function into a command whose errors are one sentence and exit code 1."""
+    """Turns a function into a command whose errors are one sentence and exit code 1.
+
+    Compiled programs are kept for the next time, unless the user says `--no-cache`.
+    """
 
     @wraps(run)
-    def guarded(*args: Any, **kwargs: Any) -> None:
+    def guarded(*args: Any, no_cache: bool = False, **kwargs: Any) -> None:
+        if not no_cache:
+            keep_compiled()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("always", SamplingWarning)
@@ -66,6 +76,9 @@ def command(run: Callable, on: typer.Typer = app, **options: Any) -> Callable:
             typer.echo(f"error: {str(stopped) or 'interrupted'}", err=True)
             raise typer.Exit(INTERRUPTED) from None
 
+    own = signature(run, eval_str=True)
+    more = Parameter("no_cache", Parameter.KEYWORD_ONLY, default=False, annotation=NoCache)
+    guarded.__signature__ = own.replace(parameters=[*own.parameters.values(), more])  # type: ignore[attr-defined]
     return on.command(**options)(guarded)
 
 
