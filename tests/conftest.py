@@ -20,7 +20,9 @@ QUICKLY = (
 LONGEST = ("test_laws", "test_coupled", "test_sampling", "test_elbo", "test_score", "test_zoo")
 gc.set_threshold(200_000, 50, 50)  # tracing makes many small objects that live on
 jax.config.update("jax_enable_x64", True)
-os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # of programs that tests start, and kill
+# Programs that tests start, and kill, keep nothing; this one does, also in a worker.
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+jax.config.update("jax_enable_compilation_cache", True)
 
 
 def pytest_configure(config):

@@ -35,6 +35,7 @@ class Zygote:
             "JAX_PLATFORMS": "cpu",
             "XLA_FLAGS": " ".join(QUICKLY),
             "JAX_COMPILATION_CACHE_DIR": str(cache),
+            "JAX_ENABLE_COMPILATION_CACHE": "true",
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         }
