@@ -33,7 +33,7 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 from autoreparam.program.traits import Coupling
 
-MANY = 1_000_000  # numbers in draws, for which a descent takes longer than compiling it well
+MANY = 1_000_000  # numbers in draws; from there, a slow descent may cost more than compiling
 
 
 @dataclass(frozen=True, eq=False)

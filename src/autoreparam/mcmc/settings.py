@@ -28,8 +28,8 @@ class SamplerSettings:
     most_added_windows: int = 2  # where chains still climb at the end: at most about twice as long
 
     # -- more draws where chains mix slowly (longer.py) --
-    most_every: int = 8  # draws per kept one; the gradients of a draw are then those of NUTS
-    fewest_extended: int = 400  # draws; who asks for fewer does not hope for 100 effective ones
+    most_every: int = 8  # draws per kept one; with 10 to 15 gradients each, about a tree of NUTS
+    fewest_extended: int = 400  # draws; shorter runs are not meant to have 100 effective ones
 
     # -- what a window is used for (retune.py) --
     settling: float = 0.3  # share of a window in which chains settle under its new tuning
