@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from autoreparam.program.implicit.graph import computed_once
+from autoreparam.program.alike import computed_once, sum_computed_once
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.pointwise import in_all, inseparable, per_observation
 from autoreparam.program.trace import Program
@@ -38,15 +38,10 @@ class Target:
 
     # -- density ------------------------------------------------------------------------------
 
-    def logdensity(self, position: Array, lam: Parameterization) -> Array:
-        """`log p(z, x) + log |dz / d working|` at a working position."""
-        if any(site.implied is not None for site in self.program.candidates):
-            # What a location or scale is computed from is computed again by the model.
-            return computed_once(Target._logdensity, self, position, lam)
-        return self._logdensity(position, lam)
-
-    def _logdensity(self, position: Array, lam: Parameterization) -> Array:
-        return AtWorking(self.program, self.unflatten(position), lam).total()
+    @sum_computed_once
+    def logdensity(self, position: Array, lam: Parameterization) -> list[Array]:
+        """`log p(z, x) + log |dz / d working|` at a working position, as the sum of its terms."""
+        return AtWorking(self.program, self.unflatten(position), lam).summands()
 
     def log_joint(self, values: Mapping[str, Array]) -> Array:
         """`log p(z, x)` at the model's own values, without any Jacobian."""
@@ -92,6 +87,7 @@ class Target:
         """Every latent and deterministic under its own name, in the model's own space."""
         return self.map_back(position, lam)[0]
 
+    @computed_once
     def map_back(self, position: Array, lam: Parameterization) -> tuple[dict[str, Array], Array]:
         """The results of `to_sites` and `log_determinant` from a single run of the model."""
         visit = AtWorking(self.program, self.unflatten(position), lam)
@@ -121,6 +117,7 @@ class Target:
 
         return new_position, jax.grad(back)(new_position), -log_det
 
+    @computed_once
     def translate(self, position, lam, new_lam) -> tuple[Array, Array]:
         """The same point in the coordinates of `new_lam`, and `log |d new / d old|`."""
         visit = AtWorking(self.program, self.unflatten(position), lam)

@@ -52,11 +52,15 @@ class Visit(Messenger, ABC):
                 )
 
     def total(self) -> Array:
-        """The sum of all terms of the log density, and over all values of discrete latents."""
+        """The log density, with all values of discrete latents summed out."""
+        return sum(self.summands(), jnp.zeros((), self.program.dtype))
+
+    def summands(self) -> list[Array]:
+        """The terms of the log density."""
         if self.program.structure.discrete:
-            return log_density(self)
+            return [log_density(self)]
         self.run()
-        return sum(self.terms, jnp.zeros((), self.program.dtype))
+        return self.terms
 
     def process_message(self, msg) -> None:
         """Places a latent, or notes what a statement adds."""

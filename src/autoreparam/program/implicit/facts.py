@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autoreparam.program.implicit.graph import Graph, Node
+from autoreparam.program.graph import Graph, Node
 
 POSITIVE, NEGATIVE, NONNEGATIVE, UNKNOWN = "+", "-", "0+", "?"
 FLIPPED = {POSITIVE: NEGATIVE, NEGATIVE: POSITIVE}

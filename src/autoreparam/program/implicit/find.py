@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoreparam.program.dependence import Names
+from autoreparam.program.graph import Graph, Node
 from autoreparam.program.implicit.facts import Facts
-from autoreparam.program.implicit.graph import Graph, Node
 from autoreparam.program.implicit.loop import Loop, enter_loop
 from autoreparam.program.implicit.walk import DIFFERS, Form, Walk
 

@@ -15,7 +15,7 @@ from jax.tree_util import Partial
 from autoreparam.program.dependence import Names
 from autoreparam.program.families import Sequence as Steps
 from autoreparam.program.families import Sequential, Standardization
-from autoreparam.program.implicit.graph import Node, evaluate
+from autoreparam.program.graph import Node, evaluate
 from autoreparam.program.implicit.loop import Loop
 from autoreparam.program.implicit.moves import rearrange
 from autoreparam.program.implicit.rule import (

@@ -12,9 +12,9 @@ import numpyro.distributions as dist
 from numpyro.distributions.transforms import ExpTransform, IdentityTransform
 
 from autoreparam.program.families import Correlated, Standardization
+from autoreparam.program.graph import Graph, Node
 from autoreparam.program.implicit.facts import Facts, sign_of
 from autoreparam.program.implicit.find import Found, Noise, Traced, find
-from autoreparam.program.implicit.graph import Graph, Node
 from autoreparam.program.implicit.implied import Implied
 from autoreparam.program.implicit.walk import Matrix
 from autoreparam.program.implicit.words import (

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from autoreparam.program.dependence import Names, scan_inputs
+from autoreparam.program.graph import Graph, Node, evaluate
 from autoreparam.program.implicit.facts import Facts
-from autoreparam.program.implicit.graph import Graph, Node, evaluate
 from autoreparam.program.implicit.walk import Form, Stop, Walk
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from autoreparam.program.implicit.graph import Graph, Node
+from autoreparam.program.graph import Graph, Node
 
 RESHAPING = ("reshape", "squeeze", "expand_dims")
 ELEMENTWISE = ("add", "sub", "mul", "div", "neg", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt",

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from autoreparam.program.dependence import Names
+from autoreparam.program.graph import Graph, Node
 from autoreparam.program.implicit.facts import NEGATIVE, POSITIVE, Facts
-from autoreparam.program.implicit.graph import Graph, Node
 from autoreparam.program.implicit.moves import (
     BINARY,
     Move,

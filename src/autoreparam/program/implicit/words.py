@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoreparam.program.implicit.graph import Node
+from autoreparam.program.graph import Node
 from autoreparam.program.implicit.loop import Loop
 from autoreparam.program.implicit.walk import Cumulative, Form, Matrix
 from autoreparam.program.site import Site

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from jax.extend.core import Literal
 
 from autoreparam.program.dependence import Names, outputs_depend_on, scan_inputs
 
 OPENED = ("jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "remat2")
+LIBRARIES = [str(Path(file).parent) for file in (__file__, jax.__file__, numpyro.__file__)]
 LARGEST_COMPARED = 1 << 22  # bytes; larger constants are equal only if they are the same array
 
 
@@ -32,6 +35,7 @@ class Node:
     dtype: Any
     names: Names  # of the latents it depends on
     params: Mapping[str, Any] = field(default_factory=dict)
+    key: Any = None  # two nodes with the same operation and key do the same to their inputs
     compute: Callable[..., Any] | None = None  # from the inputs' values
     value: Any = None  # of a constant; which one it is, of the other inputs
 
@@ -70,7 +74,7 @@ class Graph:
             shape, dtype = tuple(getattr(aval, "shape", ())), getattr(aval, "dtype", None)
             number = len(self.nodes)
             node = Node(
-                number, op, tuple(inputs), shape, dtype, names, params or {}, compute, value
+                number, op, tuple(inputs), shape, dtype, names, params or {}, key, compute, value
             )
             self.nodes.append(node)
             self._known[known] = node
@@ -134,7 +138,7 @@ class Graph:
             functions, bound = found if isinstance(found, tuple) else ((), found)  # newer JAX
             return equation.primitive.bind(*functions, *values, **bound)
 
-        key = tuple((name, _frozen(value)) for name, value in sorted(params.items()))
+        key = _key(op, params)
         if not equation.primitive.multiple_results:
             return [self.make(op, inputs, avals[0], compute, params, key=key)]
         names = outputs_depend_on(equation, [node.names for node in inputs])
@@ -174,6 +178,25 @@ def uniform(node: Node) -> float | None:
         return None
     values = np.asarray(node.value)
     return float(values.flat[0]) if (values == values.flat[0]).all() else None
+
+
+def _key(op: str, params: Mapping[str, Any]) -> Any:
+    """What tells an operation from others of its name."""
+    if op == "custom_jvp_call" and (rule := _library_rule(params)):
+        return rule, str(params["call_jaxpr"]), params["symbolic_zeros"]
+    return tuple((name, _frozen(value)) for name, value in sorted(params.items()))
+
+
+def _library_rule(params: Mapping[str, Any]) -> str | None:
+    """The place of a derivative's code, where that and the function's own text say all.
+
+    In a model's own code it may use anything, so there each call is on its own.
+    """
+    if getattr(params["call_jaxpr"], "consts", ()):
+        return None
+    debug = getattr(params.get("jvp_jaxpr_fun"), "debug_info", None)
+    place = str(getattr(debug, "func_src_info", ""))
+    return place if any(f" at {folder}" in place for folder in LIBRARIES) else None
 
 
 def _frozen(value: Any) -> Any:
@@ -217,22 +240,3 @@ def evaluate(
         else:
             values[number] = node.compute(*(values[i.number] for i in node.inputs))
     return [values[node.number] for node in nodes]
-
-
-def computed_once(function: Callable[..., Any], *args: Any) -> Any:
-    """The value of a function, with equal expressions computed, and differentiated, only once.
-
-    XLA does the same, but only after differentiation: a matrix that is factorized twice then has
-    two derivatives to be carried back.
-    """
-    leaves, structure = jax.tree.flatten(args)
-
-    def flat(*leaves: Any) -> Any:
-        return function(*jax.tree.unflatten(structure, leaves))
-
-    traced, shape = jax.make_jaxpr(flat, return_shape=True)(*leaves)
-    graph = Graph()
-    sources = [graph.source("data", i, v.aval) for i, v in enumerate(traced.jaxpr.invars)]
-    outputs = graph.read(traced.jaxpr, traced.consts, sources)
-    values = evaluate(outputs, {("data", i): leaf for i, leaf in enumerate(leaves)})
-    return jax.tree.unflatten(jax.tree.structure(shape), values)
