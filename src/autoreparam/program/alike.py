@@ -8,7 +8,7 @@ written as arrays, as its author could have done.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from itertools import groupby
@@ -76,16 +76,16 @@ def _evaluate(traced: Any, leaves: Sequence[Any]) -> tuple[list[Node], _Values]:
     sources = [graph.source("data", i, v.aval) for i, v in enumerate(traced.jaxpr.invars)]
     outputs = graph.read(traced.jaxpr, traced.consts, sources)
     values.found.update((node.number, leaf) for node, leaf in zip(sources, leaves))
-    for nodes in _agenda(outputs):
+    for nodes in _in_order(outputs):
         values.compute(nodes)
     return outputs, values
 
 
-def _agenda(outputs: Iterable[Node]) -> Iterable[list[Node]]:
-    """The operations that outputs need, those that can be done side by side together.
+def _in_order(outputs: Iterable[Node]) -> list[list[Node]]:
+    """The operations that outputs need, those of a kind together that do not need each other.
 
-    Of the kinds of operation that are ready, the one that is nearest to the inputs on average comes
-    first, so that those of a kind wait for each other (Neubig, Goldberg and Dyer, 2017).
+    An operation is done as soon as it can be where many of its kind can be done by then; otherwise
+    as late as it can be: where a model goes through time, the terms of all steps wait for the last.
     """
     needed: dict[int, Node] = {}
     waiting = list(outputs)
@@ -94,30 +94,27 @@ def _agenda(outputs: Iterable[Node]) -> Iterable[list[Node]]:
         if node.number not in needed:
             needed[node.number] = node
             waiting += node.inputs
+    nodes = [needed[number] for number in sorted(needed)]
     users: dict[int, list[Node]] = defaultdict(list)
-    for node in needed.values():
-        for i in {i.number for i in node.inputs}:
-            users[i].append(node)
-    depth: dict[int, int] = {}
-    depths: dict[Any, list[int]] = defaultdict(list)
-    kinds = {number: _kind(node, users) for number, node in needed.items()}
-    for number in sorted(needed):
-        depth[number] = 1 + max((depth[i.number] for i in needed[number].inputs), default=0)
-        depths[kinds[number]].append(depth[number])
-    place = {kind: sum(found) / len(found) for kind, found in depths.items()}
-    missing = {number: len({i.number for i in node.inputs}) for number, node in needed.items()}
-    ready: dict[Any, list[Node]] = defaultdict(list)
-    for number, node in needed.items():
-        if not missing[number]:
-            ready[kinds[number]].append(node)
-    while ready:
-        nodes = ready.pop(min(ready, key=lambda kind: place[kind]))
-        yield sorted(nodes, key=lambda node: node.number)
-        for node in nodes:
-            for user in users[node.number]:
-                missing[user.number] -= 1
-                if not missing[user.number]:
-                    ready[kinds[user.number]].append(user)
+    for node in nodes:
+        for i in node.inputs:
+            users[i.number].append(node)
+    kinds = {node.number: _kind(node, users) for node in nodes}
+    soon: dict[int, int] = {}
+    for node in nodes:
+        soon[node.number] = 1 + max((soon[i.number] for i in node.inputs), default=0)
+    many = Counter((soon[number], kind) for number, kind in kinds.items())
+    late, time = dict[int, int](), dict[int, int]()
+    for node in reversed(nodes):
+        number, after = node.number, users[node.number]
+        late[number] = min((late[user.number] for user in after), default=1 + len(nodes)) - 1
+        wait = many[soon[number], kinds[number]] < FEWEST
+        wait = wait and all(time[user.number] > late[number] for user in after)
+        time[number] = late[number] if wait else soon[number]
+    groups: dict[Any, list[Node]] = defaultdict(list)
+    for node in nodes:
+        groups[time[node.number], kinds[node.number]].append(node)
+    return [groups[place] for place in sorted(groups, key=lambda place: place[0])]
 
 
 def _kind(node: Node, users: Mapping[int, list[Node]]) -> Any:
@@ -279,6 +276,8 @@ class _Values:
         inputs, axes = [], []
         for column in zip(*(node.inputs for node in nodes)):
             shared = all(node is column[0] for node in column)
+            if not shared and column[0].size > LARGEST:
+                return None
             inputs.append(self.alone(column[0]) if shared else self.stacked(column))
             axes.append(None if shared else 0)
         assert first.compute is not None  # inputs are never alike

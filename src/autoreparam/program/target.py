@@ -92,8 +92,8 @@ class Target:
         """The results of `to_sites` and `log_determinant` from a single run of the model."""
         visit = AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
-        log_dets = map(jnp.sum, visit.log_dets.values())
-        return visit.values, sum(log_dets, jnp.zeros((), position.dtype))
+        log_dets = [jnp.sum(log_det) for log_det in visit.log_dets.values()]
+        return visit.values, jnp.sum(jnp.stack(log_dets))
 
     def from_sites(self, values: Mapping[str, Any], lam: Parameterization) -> Array:
         """The working position of the latents' values; other names are ignored."""
@@ -122,13 +122,13 @@ class Target:
         """The same point in the coordinates of `new_lam`, and `log |d new / d old|`."""
         visit = AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
-        moved, log_det = dict(visit.working), jnp.zeros((), position.dtype)
+        moved, log_dets = dict(visit.working), [jnp.zeros((), position.dtype)]
         for name, (old, point) in visit.maps.items():
             new, there = site_map(old.rule, new_lam.of(name), old.mask), point._replace(light=None)
             moved[name] = new.working(there)
             stretch = new.log_stretch(there) - old.log_stretch(point)
-            log_det += jnp.sum(jnp.broadcast_to(stretch, jnp.shape(point.noise)))
-        return self.flatten(moved), log_det
+            log_dets.append(jnp.sum(jnp.broadcast_to(stretch, jnp.shape(point.noise))))
+        return self.flatten(moved), jnp.sum(jnp.stack(log_dets))
 
     def log_scales(self, position: Array, lam: Parameterization) -> dict[str, Array]:
         """`log |du / de|` of the elements of each candidate: their scales before constraints."""
