@@ -116,9 +116,9 @@ def _middle(sizes: np.ndarray) -> np.ndarray:
 
 def _diverges(late: _Late, sizes: np.ndarray, settings: SamplerSettings) -> bool:
     """Whether many draws diverge among those with steps not much longer than `sizes`."""
-    if late.draws < settings.trusted_draws:
+    if late.draws < settings.fewest_draws:
         return False
-    short = late["step_size"][..., : len(sizes)] <= settings.similar_steps * sizes
+    short = late["step_size"][..., : len(sizes)] <= np.exp(settings.near) * sizes
     diverging = late["diverging"][..., : len(sizes)][short]
     return bool(diverging.size) and float(np.mean(diverging)) > settings.divergent_share
 

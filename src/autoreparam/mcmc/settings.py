@@ -19,12 +19,10 @@ class SamplerSettings:
     candidates: int = 32  # per chain, of which the start is chosen
     radius: float = 2.0  # of the uniform noise of the widest; Stan's and NumPyro's
     least_radius: float = 0.01  # share of it for the narrowest: practically the center
-    tries: int = 128  # at a finite density and gradient
 
     # -- windows (warmup.py) --
     first_window: int = 10  # draws; each window is twice as long as the one before
-    last_window: int = 50  # draws of each window for the step size only, enough for an error of 5%
-    most_last: float = 0.1  # share of a short warm-up that one of them may take
+    last_window: float = 0.1  # share of the warm-up of each window for the step size only
     most_added_windows: int = 2  # where chains still climb at the end: at most about twice as long
 
     # -- more draws where chains mix slowly (longer.py) --
@@ -33,17 +31,15 @@ class SamplerSettings:
 
     # -- what a window is used for (retune.py) --
     settling: float = 0.3  # share of a window in which chains settle under its new tuning
+    fewest_draws: int = 20  # from which anything but scales is learned
     outlying: float = 30.0  # median deviations beyond which a score counts as an outlier
     most_outliers: float = 0.3  # the largest share of draws that may be left out as outliers
     most_change: float = 10.0  # factor by which a new metric may change the step size
-    trusted_draws: int = 25  # draws a window must have before its divergences mean anything
     divergent_share: float = 0.005  # of draws, above which steps should be smaller
     careful_accept: float = 0.95  # the highest target acceptance used in that case
-    similar_steps: float = 1.1  # factor within which longer steps say something about shorter ones
 
     # -- step sizes (step_size.py) --
-    near: float = 0.4  # distance in log step size within which tries count as evidence for a guess
-    fewest_tries: int = 20  # near a guess; with fewer the guess is kept
+    near: float = 0.4  # distance in log step size within which tries count as evidence
     longest_two_stage: float = 1.0  # half of a two-stage step; beyond it errors no longer cancel
 
     # -- the integrator and trajectories (retune.py, trajectory.py) --
@@ -63,7 +59,6 @@ class SamplerSettings:
     most_numbers: int = 400_000  # in all directions; more cost more than most models' gradients
     metric_ridge: float = 30.0  # weight of the diagonal mixed into covariances, in draws
     worth: float = 1.3  # stretches within this factor of 1 are dropped
-    fewest_draws: int = 20  # for anything but a diagonal
     most_draws: int = 2000  # used for a decomposition
     fewer_draws: int = 200  # from 10,000 dimensions on
     most_uneven: float = 0.6  # the largest share of a score's spread, not linear, that is believed

@@ -86,9 +86,11 @@ def _choose(
     radii = np.geomspace(1.0, settings.least_radius, count // 2)
     plain = np.zeros(size), np.full(size, settings.radius)
     found, highest, best, looks = np.zeros(chains, bool), np.zeros(chains), None, 0
-    while looks < count or (looks < settings.tries and not found.all()):
+    while looks < count or not found.all():
         # Where no candidate of a round could be used, the next round begins where it ended.
         radius = radii[looks % count // 2] * settings.least_radius ** (looks // count)
+        if radius < np.finfo(positions.dtype).eps:
+            break
         center, width = around if looks % 2 else plain
         noise = center + radius * width * rng.uniform(-1.0, 1.0, positions.shape)
         here = _look(target, noise.astype(positions.dtype), origin, lam)

@@ -74,7 +74,7 @@ def settled(
     tried, acceptance = tried[used], acceptance[used]
     near = np.abs(np.log(tried / guess)) < settings.near
     tries, rates = tried[near] / guess, np.nan_to_num(acceptance[near])
-    if len(rates) < settings.fewest_tries:
+    if len(rates) < settings.fewest_draws:
         return guess
     # One standard error lower: steps that are too long cost more than ones that are too short.
     mean = np.clip(rates.mean() - rates.std() / np.sqrt(len(rates)), 0.05, 0.999)

@@ -21,7 +21,7 @@ class Step(NamedTuple):
 
 def windows(warmup: int, settings: SamplerSettings = DEFAULTS) -> list[int]:
     """Window lengths that add up to the warm-up; the last two are for the step size only."""
-    last = min(settings.last_window, int(warmup * settings.most_last))
+    last = int(warmup * settings.last_window)
     left, size, lengths = warmup - LAST_WINDOWS * last, settings.first_window, []
     while left > 0:
         # A window too short to double joins the one before it.
