@@ -10,14 +10,18 @@ import numpy as np
 from autoreparam.results.diagnostics import Efficiency, affordable, efficiency, kept_every
 from autoreparam.results.lam import sites
 from autoreparam.results.scalars import measure, slowest, smallest, squares
+from autoreparam.results.superchains import count_superchains
 from autoreparam.results.words import above, below, percent
 
 if TYPE_CHECKING:
     import xarray
 
 HIGHER_TARGETS = (0.95, 0.99)  # to advise, where transitions diverge
+ESS_PER_CHAIN = 100  # or per superchain, where chains are many
 R_HAT_LIMIT = 1.01
-ESS_PER_CHAIN = 100
+# The paper's sqrt(1 + 1/M + τ): M = 50 are the effective draws that half of a superchain should
+# have, and τ = 0.02 is the variance that starts may add, as much as 1.01 leaves to R-hat.
+NESTED_LIMIT = 1.02
 E_BFMI_LIMIT = 0.3
 FEW_MEASURED = 12  # scalars, to decide whether a run goes on
 
@@ -40,8 +44,10 @@ def suffice(latents: Mapping[str, np.ndarray], log_density: np.ndarray) -> bool:
     r_hat = -smallest(measured, lambda m: -m.r_hat)[0]
     bulk = smallest(measured, lambda m: m.bulk)[0]
     tail = smallest(measured[: len(own)], lambda m: m.tail)[0]
-    wanted = ESS_PER_CHAIN * len(log_density)
-    return not (r_hat > R_HAT_LIMIT or bulk < wanted or tail < wanted)
+    chains = len(log_density)
+    groups = count_superchains(chains)
+    limit, wanted = _r_hat_limit(groups < chains), ESS_PER_CHAIN * groups
+    return not (r_hat > limit or bulk < wanted or tail < wanted)
 
 
 def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list[str]:
@@ -76,23 +82,24 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
             )
             + "."
         )
-    r_hat, worst = found.r_hat, found.worst_r_hat
-    if not r_hat > R_HAT_LIMIT:  # a latent says more than its square
+    r_hat, worst, limit = found.r_hat, found.worst_r_hat, _r_hat_limit(found.nested)
+    name = found.r_hat_name[0].upper() + found.r_hat_name[1:]
+    if not r_hat > limit:  # a latent says more than its square
         r_hat, worst = found.r_hat_other, found.worst_r_hat_other
     if found.chains > 1 and np.isnan(found.r_hat) and found.worst_r_hat:
         said.append(
-            f"R-hat of {found.worst_r_hat} could not be computed: too few draws, or draws that are "
-            "not finite."
+            f"{name} of {found.worst_r_hat} could not be computed: too few draws, or draws that "
+            "are not finite."
         )
-    elif r_hat > R_HAT_LIMIT:
+    elif r_hat > limit:
         said.append(
-            f"R-hat is {above(r_hat, R_HAT_LIMIT)} for {worst} (it should be below {R_HAT_LIMIT}): "
+            f"{name} is {above(r_hat, limit)} for {worst} (it should be below {limit}): "
             f"the chains do not agree. {other_form or 'Use a longer warmup and more draws'}; if it "
             "stays, the posterior may have several modes."
         )
     if found.chains == 1:
         said.append("With a single chain there is no R-hat to check convergence. Use chains=4.")
-    wanted = ESS_PER_CHAIN * found.chains
+    wanted = ESS_PER_CHAIN * found.superchains
     if np.isnan(found.ess):
         said.append(
             f"The effective sample size of {found.worst_ess or 'every latent'} could not be "
@@ -104,9 +111,10 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
         if not ess < wanted:
             ess, scarce = found.ess_other, found.worst_ess_other
         if ess < wanted:
+            unit = "superchain" if found.nested else "chain"
             said.append(
                 f"The effective sample size is {below(ess, wanted)} for {scarce} (it should be at "
-                f"least {wanted}, {ESS_PER_CHAIN} per chain): means and intervals are rough. "
+                f"least {wanted}, {ESS_PER_CHAIN} per {unit}): means and intervals are rough. "
                 "Use more draws."
             )
     if found.e_bfmi < E_BFMI_LIMIT:
@@ -124,6 +132,10 @@ def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list
             "longer warmup."
         )
     return said
+
+
+def _r_hat_limit(nested: bool) -> float:
+    return NESTED_LIMIT if nested else R_HAT_LIMIT
 
 
 def _raise_target(accept: float) -> str:

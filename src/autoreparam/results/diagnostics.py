@@ -15,6 +15,7 @@ from autoreparam.results.lam import check_tree, lam_columns
 from autoreparam.results.predicted import predicted_group, predicted_summary
 from autoreparam.results.scalars import COLUMNS, Measured, measure, slowest, smallest, squares
 from autoreparam.results.summary import Summary
+from autoreparam.results.superchains import MANY_CHAINS, count_superchains, superchains
 from autoreparam.results.tree import texts
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Efficiency:
     ess_per_1000_total: float  # per 1000 gradients, everything included
     ess_mean_per_1000_sampling: float
     ess_mean_per_1000_total: float
-    r_hat: float  # the largest
+    r_hat: float  # the largest; of superchains, where chains are many
     divergences: int
     e_bfmi: float  # the smallest
     saturated: float  # share of transitions whose tree reached the maximum depth
@@ -50,6 +51,19 @@ class Efficiency:
     gradients_total: int
     chains: int
     draws: int
+    superchains: (
+        int  # groups of chains that R-hat compares: as many as chains, unless these are many
+    )
+
+    @property
+    def nested(self) -> bool:
+        """Whether R-hat is nested R-hat."""
+        return self.superchains < self.chains
+
+    @property
+    def r_hat_name(self) -> str:
+        """What to call it in a sentence."""
+        return "nested R-hat" if self.nested else "R-hat"
 
     def to_dict(self) -> dict[str, Any]:
         """The measures by name."""
@@ -113,11 +127,12 @@ def summary(tree: xarray.DataTree, var_names: Iterable[str] | None = None) -> Su
     columns = {key: np.concatenate([np.empty(0), *(p[key] for p in parts)]) for key in COLUMNS}
     columns |= lam_columns(tree, {name: len(m.labels) for name, m in measured.items()})
     latents = texts(tree.attrs.get("latents", names))
-    footer = ""
-    if all(name in measured for name in latents):
-        footer = _in_a_line(
-            efficiency_of(tree, [measured[name] for name in latents]), kept_every(tree)
-        )
+    own = [measured[name] for name in latents if name in measured]
+    found = efficiency_of(tree, own)
+    footer = _in_a_line(found, kept_every(tree)) if len(own) == len(latents) else ""
+    if found.nested:
+        named = f"r_hat is nested R-hat, of {found.superchains} superchains."
+        footer = f"{footer} {named}".strip()
     return Summary(tuple(label for m in measured.values() for label in m.labels), columns, footer)
 
 
@@ -178,6 +193,7 @@ def efficiency_of(
         gradients_total=total,
         chains=sizes.get("chain", 0),
         draws=sizes.get("draw", 0),
+        superchains=count_superchains(sizes.get("chain", 0)),
     )
 
 
@@ -196,14 +212,20 @@ def _e_bfmi_of(stats: Any) -> float:
 
 
 def e_bfmi(energy: np.ndarray) -> float:
-    """The smallest over chains and, in interleaved runs, over parameterizations."""
+    """The smallest over chains, or superchains, and over the slots of interleaved runs."""
     from arviz_stats.base import array_stats
 
-    if energy.shape[1] < 4:
+    chains, draws = energy.shape[:2]
+    if draws < 4:
         return np.nan
     with np.errstate(all="ignore"):
-        series = np.moveaxis(energy.reshape(*energy.shape[:2], -1), 2, 0)
-        values = array_stats.bfmi(series).ravel()
+        series = np.moveaxis(energy.reshape(chains, draws, -1), 2, 0)
+        if chains < MANY_CHAINS:
+            values = array_stats.bfmi(series).ravel()
+        else:  # a short chain does not show how far energies range
+            parts = np.split(series, 1 + np.flatnonzero(np.diff(superchains(chains))), axis=1)
+            moves = [np.square(np.diff(part)).mean(axis=(1, 2)) for part in parts]
+            values = np.ravel([a / part.var(axis=(1, 2), ddof=1) for a, part in zip(moves, parts)])
     values = values[np.isfinite(values)]
     return float(values.min()) if values.size else np.nan
 

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autoreparam.results.pooled import pooled
+from autoreparam.results.superchains import MANY_CHAINS
+
 if TYPE_CHECKING:
     import xarray
 
@@ -61,13 +64,16 @@ def ess_of(draws: np.ndarray) -> float | None:
 
     if draws.shape[1] < 8:
         return None
+    if len(draws) >= MANY_CHAINS:
+        return float(pooled(np.asarray(draws, dtype=float)[None], TAILS).bulk[0])
     return float(array_stats.ess(draws, chain_axis=0, draw_axis=1))
 
 
 def measure(variable: xarray.DataArray, only: np.ndarray | None = None) -> Measured:
     """ArviZ's ESS and R-hat of every scalar of a variable that varies; NaN for the others.
 
-    `only`, as long as the variable, says which scalars to measure.
+    R-hat of many chains is nested R-hat. `only`, as long as the variable, says which scalars to
+    measure.
     """
     from arviz_stats.base import array_stats
 
@@ -81,7 +87,11 @@ def measure(variable: xarray.DataArray, only: np.ndarray | None = None) -> Measu
         # A NaN equals nothing, so draws with one count as varying.
         varies = (scalars != scalars[:, :1, :1]).any(axis=(1, 2))
     bulk, tail, means, r_hat = (np.full(count, np.nan) for _ in range(4))
-    if varies.any() and draws >= 4:
+    if chains >= MANY_CHAINS:
+        with np.errstate(all="ignore"):
+            found = pooled(scalars[varies], TAILS)
+        bulk[varies], tail[varies], means[varies], r_hat[varies] = found
+    elif varies.any() and draws >= 4:
         moving = scalars[varies]
         with np.errstate(all="ignore"):
             bulk[varies] = array_stats.ess(moving, method="bulk")

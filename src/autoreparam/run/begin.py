@@ -25,6 +25,7 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.program import Program
 from autoreparam.program.target import Target
 from autoreparam.results.progress import Progress
+from autoreparam.results.superchains import count_superchains, superchains
 from autoreparam.run.settings import Settings
 
 NOT_CONVERGED = "the variational fit had not converged when it ran out of steps"
@@ -68,7 +69,8 @@ def first_state(
             notes.append(NOT_CONVERGED)
         rng = np.random.default_rng([settings.seed, 1])
         loc, scale = np.asarray(fit.loc), np.asarray(fit.scale)
-        positions = loc + scale * rng.normal(size=(settings.chains, target.size))
+        starts = count_superchains(settings.chains)
+        positions = loc + scale * rng.normal(size=(starts, target.size))
         tuning = tuning_like(target, engine.settings, inverse_mass=scale**2)
     else:
         lams = _fixed(program, settings.parameterization, parameterization)
@@ -102,13 +104,17 @@ def _start(
     positions: np.ndarray | None,
     init: Mapping[str, Any] | None,
 ) -> tuple[State, Tuning, int]:
-    """The states of all chains, their first tuning, and the gradients spent."""
+    """The states of all chains, their first tuning, and the gradients spent.
+
+    Chains of a superchain share a start, unless values are given, which may differ between them.
+    """
     lam, target, program = lams[-1], engine.target, engine.target.program
-    around = None
+    around, start_of = None, superchains(settings.chains)
     if init is not None:
         positions = initial_positions(target, settings, lam, init)
+        start_of = np.arange(settings.chains)
     elif positions is None:
-        positions = np.zeros((settings.chains, target.size))
+        positions = np.zeros((count_superchains(settings.chains), target.size))
         around = _prior_ranges(target, engine.settings.radius)
     vip = settings.parameterization == "vip"
     found = find_start(
@@ -122,8 +128,9 @@ def _start(
         settings=engine.settings,
     )
     if not found.found.all():
-        chain = int(np.argmin(found.found))
-        values = jax.device_get(jax.jit(Target.to_sites)(target, found.state.position[chain], lam))
+        start = int(np.argmin(found.found))
+        chain = int(np.argmax(start_of == start))
+        values = jax.device_get(jax.jit(Target.to_sites)(target, found.state.position[start], lam))
         latents = {site.name: values[site.name] for site in program.latents}
         raise nonfinite(program, latents) or SamplingError(
             f"chain {chain} found no starting point with a finite density and gradient. Set values "
@@ -132,7 +139,8 @@ def _start(
     metric = tuning.inverse_mass._replace(diagonal=found.diagonal.astype(program.dtype))
     # Where gradients are zero nothing limits the step.
     size = np.asarray(np.clip(found.step_size, *REASONABLE), program.dtype)
-    return found.state, tuning._replace(step_size=size, inverse_mass=metric), found.gradients
+    state = State(*(part[start_of] for part in found.state))
+    return state, tuning._replace(step_size=size, inverse_mass=metric), found.gradients
 
 
 def _prior_ranges(target: Target, radius: float) -> tuple[np.ndarray, np.ndarray]:
@@ -166,7 +174,9 @@ def initial_positions(
     program, names = target.program, {site.name for site in target.program.latents}
     radius = settings.adaptation.sampler.radius
     rng = np.random.default_rng([settings.seed, 2])
-    noise = rng.uniform(-radius, radius, (settings.chains, target.size)).astype(program.dtype)
+    starts = count_superchains(settings.chains), target.size
+    noise = rng.uniform(-radius, radius, starts).astype(program.dtype)
+    noise = noise[superchains(settings.chains)]
     origin = Parameterization({n: np.zeros_like(lam[n]) for n in lam.sites})
     to_sites, from_sites = jax.jit(Target.to_sites), jax.jit(Target.from_sites)
     rows = []

@@ -22,6 +22,7 @@ from autoreparam.program.target import Target
 from autoreparam.results.advice import warnings_for
 from autoreparam.results.diagnostics import e_bfmi
 from autoreparam.results.learning import learning_tree
+from autoreparam.results.superchains import count_superchains
 from autoreparam.results.tree import Draws, add_geometry, to_tree
 from autoreparam.run.begin import NOT_CONVERGED
 from autoreparam.run.mapping import by_rows, likelihoods, map_back, predictions, total_likelihood
@@ -64,8 +65,10 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
         with spared("The posterior predictive", notes):
             key = jax.random.fold_in(jax.random.key(settings.seed), 1)
             predicted = _each(session, predictions, key)
+    groups = count_superchains(settings.chains)
     attrs: dict[str, Any] = {
         **settings.keywords(),
+        **({"superchains": groups} if groups < settings.chains else {}),
         "kernel": state.kernel,
         "precision": PRECISION[np.dtype(session.engine.target.program.dtype).itemsize],
         "integrator": INTEGRATORS[int(state.tunings[-1].stages)],

@@ -31,14 +31,15 @@ from autoreparam.results.report.estimates import (
     gather_estimates,
 )
 from autoreparam.results.scalars import Measured, measure, slowest
+from autoreparam.results.superchains import superchains
 from autoreparam.results.tree import texts
 
 if TYPE_CHECKING:
     import xarray
 
 WORST_SHOWN = 4
-SETTINGS = ("parameterization", "kernel", "integrator", "chains", "warmup", "draws", "kept_every",
-            "seed", "num_steps", "target_accept", "max_tree_depth")  # fmt: skip
+SETTINGS = ("parameterization", "kernel", "integrator", "chains", "superchains", "warmup", "draws",
+            "kept_every", "seed", "num_steps", "target_accept", "max_tree_depth")  # fmt: skip
 
 TIMES = {
     "in all": "total_time",
@@ -69,7 +70,7 @@ class SiteRow:
 
 @dataclass(frozen=True)
 class Series:
-    """The draws of one scalar, (chain, draw), and how good they are."""
+    """The draws of one scalar, (chain, draw), of one chain per superchain; how good all are."""
 
     name: str
     draws: np.ndarray
@@ -166,7 +167,7 @@ def verdict(found: Efficiency, said: list[str]) -> str:
     count = found.chains * found.draws
     numbers = [
         f"the smallest effective sample size is {found.ess:,.0f} of {count:,} draws",
-        f"R-hat is at most {found.r_hat:.3f}" if np.isfinite(found.r_hat) else "",
+        f"{found.r_hat_name} is at most {found.r_hat:.3f}" if np.isfinite(found.r_hat) else "",
         _diverged(found.divergences),
     ]
     listed = [number for number in numbers if number]
@@ -262,7 +263,7 @@ def _inflation(tree: xarray.DataTree, name: str, when: str) -> float:
 def _worst(measured: Mapping[str, Measured]) -> list[Series]:
     """The scalars with the smallest ESS, and the one with the largest R-hat."""
     series = [
-        Series(m.labels[i], m.draws[i], float(min(m.bulk[i], m.tail[i])), float(m.r_hat[i]))
+        Series(m.labels[i], _shown(m.draws[i]), float(min(m.bulk[i], m.tail[i])), float(m.r_hat[i]))
         for m in measured.values()
         for i in np.flatnonzero(m.varies)
     ]
@@ -272,6 +273,11 @@ def _worst(measured: Mapping[str, Measured]) -> list[Series]:
     if by_r_hat is not None and all(by_r_hat is not one for one in shown):
         shown = [*shown[: WORST_SHOWN - 1], by_r_hat]
     return shown
+
+
+def _shown(draws: np.ndarray) -> np.ndarray:
+    """The first chain of each superchain."""
+    return draws[np.unique(superchains(len(draws)), return_index=True)[1]]
 
 
 def _slot_name(tree: xarray.DataTree, slot: int, slots: int) -> str:

@@ -24,12 +24,12 @@ def render(content: Content) -> str:
         _estimates(content.estimates),
         _checks(content.checks),
         _warnings(content),
-        _sites(content.sites),
+        _sites(content.sites, content.found.r_hat_name),
         _lam(content),
         _efficiency(content),
         _geometry(content.pair),
         _ledger(content.ledger),
-        _worst(content.worst),
+        _worst(content.worst, content.found.r_hat_name),
         _origin(content),
     ]
     shown = [(title, body) for title, body in sections if body]
@@ -88,7 +88,7 @@ def _numbers(content: Content) -> str:
         "smallest ESS": _number(found.ess),
         "ESS per 1000 gradients": _number(found.ess_per_1000_sampling, ",.3g"),
         "the same, all costs included": _number(found.ess_per_1000_total, ",.3g"),
-        "largest R-hat": _number(found.r_hat, ".3f"),
+        f"largest {found.r_hat_name}": _number(found.r_hat, ".3f"),
         "divergences": f"{found.divergences:,}",
         "chains × draws": f"{found.chains} × {found.draws:,}",
     }
@@ -142,11 +142,11 @@ def _warnings(content: Content) -> tuple[str, str]:
     return "What to do", f'<ul class="said">{items}</ul>'
 
 
-def _sites(rows: list[SiteRow]) -> tuple[str, str]:
+def _sites(rows: list[SiteRow], r_hat: str) -> tuple[str, str]:
     measured = any(np.isfinite(row.inflation_before) for row in rows)
     head = ["site", "family", "elements", "λ"]
     head += ["variance inflation before", "after"] if measured else []
-    head += ["ESS", "R-hat", "why"]
+    head += ["ESS", r_hat, "why"]
     lines = []
     for row in rows:
         cells = [
@@ -162,7 +162,7 @@ def _sites(rows: list[SiteRow]) -> tuple[str, str]:
         lines.append(cells)
     text = (
         "<p>λ says how far an element is centered; a tail, how much lighter heavy tails were made "
-        "for the sampler. ESS is the smallest over the site's elements, R-hat the largest.</p>"
+        f"for the sampler. ESS is the smallest over the site's elements, {r_hat} the largest.</p>"
     )
     table = Table(head, lines).to_html("Latent sites of the model", "sites")
     return "Sites", text + table + _suggestions(rows)
@@ -222,7 +222,7 @@ def _efficiency(content: Content) -> tuple[str, str]:
             _bar(e.ess_per_1000_sampling, most),
             _bar(e.ess_per_1000_total, most, best=e.ess_per_1000_total == best),
             f"{e.divergences:,}",
-            _number(e.r_hat, ".3f"),
+            _number(e.r_hat, ".3f") + (" (nested)" if e.nested else ""),
         )
         for name, e in compared.items()
     ]
@@ -292,10 +292,10 @@ def _share(count: int, total: int) -> str:
     return f"{count / total:.0%}" if total else "–"
 
 
-def _worst(series: list[Series]) -> tuple[str, str]:
+def _worst(series: list[Series], r_hat: str) -> tuple[str, str]:
     parts = []
     for one in series:
-        numbers = f"ESS {_number(one.ess)}, R-hat {_number(one.r_hat, '.3f')}"
+        numbers = f"ESS {_number(one.ess)}, {r_hat} {_number(one.r_hat, '.3f')}"
         chains, draws = one.draws.shape
         if draws < 4:
             continue
