@@ -95,7 +95,8 @@ def sample(
         draws: Draws per chain after warm-up; 4 chains of 1000 suffice for means and 90% intervals.
             Where chains mix slowly, kernel="auto" draws up to 8 times as many and keeps this many.
         warmup: Draws per chain to learn from, which are dropped; more where chains disagree.
-        chains: Chains from different starting points, at least 2 for R-hat.
+        chains: Chains from different starting points, at least 2 for R-hat; 64 and more form 16
+            superchains with a starting point each.
         seed: The same seed gives the same draws.
         num_steps: Leapfrog steps per draw of HMC; None learns how many.
         target_accept: The acceptance rate to aim for. Higher means shorter steps: slower, but safer
