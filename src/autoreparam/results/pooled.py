@@ -97,10 +97,11 @@ def ess(draws: np.ndarray) -> float:
     summed over the lags t within a chain as far as Geyer's pairs are positive, and made to fall.
     Deviations from the mean of all chains give ρ without bias, and show where chains disagree.
     """
-    values = np.asarray(draws, dtype=float)
+    values = np.array(draws, dtype=float)
     if np.ptp(values) < np.finfo(float).resolution:
         return float(values.size)
-    sums = _lagged_sums(values - values.mean())  # there are n - t products at lag t
+    values -= values.mean()
+    sums = _lagged_sums(values)  # there are n - t products at lag t
     pairs = np.append(sums, np.zeros(len(sums) % 2)).reshape(-1, 2).sum(axis=1) / sums[0]
     if np.isnan(pairs).any():
         return np.nan
