@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 HIGHER_TARGETS = (0.95, 0.99)  # to advise, where transitions diverge
 ESS_PER_CHAIN = 100  # or per superchain, where chains are many
 R_HAT_LIMIT = 1.01
-# The paper's sqrt(1 + 1/M + τ): M = 50 are the effective draws that half of a superchain should
-# have, and τ = 0.02 is the variance that starts may add, as much as 1.01 leaves to R-hat.
+# The paper's sqrt(1 + 1/M + τ) is for M chains of one draw. Here M = 50, the effective draws that
+# half of a superchain should have. The choice of τ = 0.02, what starts may add, is that of 1.01.
 NESTED_LIMIT = 1.02
 E_BFMI_LIMIT = 0.3
 FEW_MEASURED = 12  # scalars, to decide whether a run goes on
