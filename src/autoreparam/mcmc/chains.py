@@ -128,8 +128,11 @@ def cores() -> int:
 
 
 @contextmanager
-def meanwhile(call: Callable[[], Any]) -> Iterator[None]:
-    """Makes a call in a thread beside the block; an error there is ignored, since it will recur."""
+def meanwhile(call: Callable[[], Any]) -> Iterator[Callable[[], bool]]:
+    """Makes a call in a thread beside the block; an error there is ignored, since it will recur.
+
+    Yields a function that says whether the call is still going on.
+    """
     x64 = jnp.result_type(float) == jnp.float64
 
     def in_thread() -> None:
@@ -139,7 +142,7 @@ def meanwhile(call: Callable[[], Any]) -> Iterator[None]:
     thread = Thread(target=in_thread, daemon=True)
     thread.start()
     try:
-        yield
+        yield thread.is_alive
     finally:
         thread.join()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,8 @@ from autoreparam.mcmc.step_size import begin
 from autoreparam.mcmc.warmup import Step
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
+
+REHEARSED = 64  # made-up draws per start: more than learning asks for
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,26 @@ class Engine:
         """A state of the right shapes, to compile with or to load a stored one into."""
         zeros = np.zeros((len(self.keys), self.target.size), self.target.program.dtype)
         chains = State(zeros, zeros[:, 0], zeros)
-        lams = [Parameterization.centered(self.target.program)] * slots
         tuning = tuning_like(self.target, self.settings)
-        return self.begin(chains, lams, tuning, plan, target_accept, Ledger())
+        return self.begin(chains, [self._any_lam()] * slots, tuning, plan, target_accept, Ledger())
+
+    def _any_lam(self) -> Parameterization:
+        """A λ of the right shapes, whose reference scales need no draws from the prior."""
+        program = self.target.program
+        lam, sites = Parameterization.constant(program, 1.0, s0=1.0), {}
+        for name, shape in program.reference_shapes.items():
+            sites[name] = replace(lam.of(name), reference=np.ones(shape, program.dtype))
+        return Parameterization.by_site(sites)
+
+    def rehearse(self, chains: State, lam: Parameterization) -> None:
+        """Learns λ from made-up draws around the starts, so that what that needs is compiled."""
+        if self.learner is None:
+            return
+        rng = np.random.default_rng(0)
+        several = [np.repeat(np.asarray(part), REHEARSED, axis=0) for part in chains]
+        drawn = State(*(part + rng.normal(size=part.shape).astype(part.dtype) for part in several))
+        with suppress(Exception), np.errstate(all="ignore"):  # of no consequence
+            self.learner(self.target, drawn.position, drawn.score, drawn.logdensity, lam)
 
     def tuned(self, state: RunState, changes: Sequence[Mapping[str, Any]]) -> RunState:
         """The state with some entries of each slot's tuning changed."""

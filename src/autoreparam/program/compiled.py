@@ -46,7 +46,7 @@ class Compiled:
 
     def shapes(self, *args: Any, **kwargs: Any) -> Any:
         """The shapes of the result, found without compiling."""
-        return jax.eval_shape(self._function, *args, **kwargs)
+        return self._program.eval_shape(*args, **kwargs)
 
     def programs(self) -> int:
         """How many programs have been compiled: one per shape."""

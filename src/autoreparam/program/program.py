@@ -180,11 +180,21 @@ class Program:
         return ranges
 
     @cached_property
+    def reference_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the reference scales, known before these are."""
+        scales = draw_prior.shapes(self, *self._wanted_of_prior)[0]
+        return {name: scale.shape[1:] for name, scale in scales.items()}
+
+    @cached_property
     def _prior_draws(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Scales of candidates and values of the other latents."""
+        return draw_prior(self, *self._wanted_of_prior)
+
+    @property
+    def _wanted_of_prior(self) -> tuple[frozenset[tuple[str, Any]], frozenset[str]]:
         others = [site.name for site in self.latents if not site.candidate and not site.loop]
         scaled = frozenset((site.name, site.implied) for site in self.candidates)
-        return draw_prior(self, scaled, frozenset(others))
+        return scaled, frozenset(others)
 
     def __repr__(self) -> str:
         return site_table(self.sites).to_text()

@@ -54,33 +54,39 @@ def first_state(
     engine: Engine, settings: Settings, parameterization: Any, init: Any, bar: Progress
 ) -> RunState:
     """The state before the first draw."""
-    target, program = engine.target, engine.target.program
-    notes, positions, paid = [], None, 0
-    tuning = tuning_like(target, engine.settings)
-    if settings.parameterization == "vip":
-        start = Parameterization.constant(program, 0.5)
-        if init is not None:  # refused now, if at all
-            initial_positions(target, settings, start, init)
-        with bar.phase("learning", 1):
-            fit = fit_elbo(target, start, key=jax.random.key(settings.seed))
-        lams, paid = [fit.parameterization], fit.gradients
-        notes += [fit.note] if fit.note else []
-        if not fit.converged:
-            notes.append(NOT_CONVERGED)
-        rng = np.random.default_rng([settings.seed, 1])
-        loc, scale = np.asarray(fit.loc), np.asarray(fit.scale)
-        starts = count_superchains(settings.chains)
-        positions = loc + scale * rng.normal(size=(starts, target.size))
-        tuning = tuning_like(target, engine.settings, inverse_mass=scale**2)
-    else:
-        lams = _fixed(program, settings.parameterization, parameterization)
     blank = blank_state(engine, settings)
-    with meanwhile(partial(engine.compile, blank)):
+    with meanwhile(partial(engine.compile, blank)) as compiling:
+        lams, tuning, positions, ledger, notes = _first_lam(
+            engine, settings, parameterization, init, bar
+        )
         chains, tuning, gradients = _start(engine, settings, lams, tuning, positions, init)
-    ledger = Ledger(learning=paid, warmup=gradients)
-    return engine.begin(
-        chains, lams, tuning, blank.plan, settings.target_accept, ledger, tuple(notes)
-    )
+        if compiling():
+            engine.rehearse(chains, lams[-1])
+    ledger = ledger.plus("warmup", gradients)
+    return engine.begin(chains, lams, tuning, blank.plan, settings.target_accept, ledger, notes)
+
+
+def _first_lam(
+    engine: Engine, settings: Settings, parameterization: Any, init: Any, bar: Progress
+) -> tuple[list[Parameterization], Tuning, np.ndarray | None, Ledger, tuple[str, ...]]:
+    """λ of every slot, a tuning, starting points if a fit gives them, its cost, and notes."""
+    target, program = engine.target, engine.target.program
+    if settings.parameterization != "vip":
+        lams = _fixed(program, settings.parameterization, parameterization)
+        return lams, tuning_like(target, engine.settings), None, Ledger(), ()
+    start = Parameterization.constant(program, 0.5)
+    if init is not None:  # refused now, if at all
+        initial_positions(target, settings, start, init)
+    with bar.phase("learning", 1):
+        fit = fit_elbo(target, start, key=jax.random.key(settings.seed))
+    notes = [fit.note] if fit.note else []
+    if not fit.converged:
+        notes.append(NOT_CONVERGED)
+    rng = np.random.default_rng([settings.seed, 1])
+    loc, scale = np.asarray(fit.loc), np.asarray(fit.scale)
+    positions = loc + scale * rng.normal(size=(count_superchains(settings.chains), target.size))
+    tuning = tuning_like(target, engine.settings, inverse_mass=scale**2)
+    return [fit.parameterization], tuning, positions, Ledger(learning=fit.gradients), tuple(notes)
 
 
 def _fixed(program: Program, name: str, given: Any) -> list[Parameterization]:

@@ -49,7 +49,7 @@ class Shown(NamedTuple):
     def check(self, target: Target) -> None:
         """Rejects what cannot be shown of this model, before any draws could be lost."""
         program = target.program
-        lam = Parameterization.centered(program)
+        lam = Parameterization.centered(program, s0=1.0)  # any will do, and this one costs nothing
         shapes = {site.name: site.shape for site in program.sites if site.kind == "observed"}
         observed: dict[str, Any] = {n: np.broadcast_to(np.nan, s) for n, s in shapes.items()}
         if self.var_names is not None or self.coords or self.dims:
