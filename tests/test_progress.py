@@ -81,6 +81,17 @@ def test_an_exception_passes_and_leaves_terminal_and_threads_as_they_were(except
     assert "3/10" in shown
 
 
+def test_what_cannot_be_counted_shows_its_seconds_and_leaves_no_trace_if_it_is_short():
+    console = terminal()
+    with Progress(console=console) as bar, bar.waiting("compiling"):
+        time.sleep(0.6)
+    with Progress(console=console) as bar, bar.waiting("a moment"):
+        pass
+    last = console.file.getvalue().splitlines()
+    assert "1 s" in [line for line in last if "compiling" in line][-1]
+    assert "a moment" not in last[-1]
+
+
 def test_an_update_outside_a_phase_does_nothing():
     with Progress(console=terminal()) as bar:
         bar.update(3)
@@ -101,8 +112,12 @@ def test_a_notebook_gets_one_table_that_is_redrawn_and_stays(monkeypatch):
     fake.HTML, fake.display = str, display
     monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", fake)
-    with Progress(console=Console(force_jupyter=True)) as bar, bar.phase("sampling", 10):
-        bar.update(10, divergences=1)
+    with Progress(console=Console(force_jupyter=True)) as bar:
+        with bar.waiting("compiling"):
+            assert "compiling" in pages[-1]
+        with bar.phase("sampling", 10):
+            bar.update(10, divergences=1)
+    assert "compiling" not in pages[-1]
     assert "10/10" in pages[-1]
     assert "divergences 1" in pages[-1]
     assert all("<table>" in page for page in pages)

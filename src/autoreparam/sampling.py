@@ -153,7 +153,8 @@ def sample(
                 identity = identify(engine.target.program)
                 store = Store.create(folder, identity, settings.to_dict())
                 unless_begun.callback(store.close)
-            state = first_state(engine, settings, parameterization, init, bar)
+            with bar.waiting("compiling"):
+                state = first_state(engine, settings, parameterization, init, bar)
             unless_begun.pop_all()
         wanted = {"log_likelihood": log_likelihood, "posterior_predictive": posterior_predictive}
         about = about_call(program, model, args, kwargs, wanted)

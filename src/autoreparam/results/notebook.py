@@ -26,8 +26,8 @@ class NotebookLines:
         if self._tasks:
             self._draw()
 
-    def add_task(self, name: str, total: int, said: str) -> int:
-        """Opens a line."""
+    def add_task(self, name: str, total: int | None, said: str) -> int:
+        """Opens a line; one without a total has nothing to count."""
         now = time.monotonic()
         self._tasks.append({"name": name, "total": total, "done": 0, "said": said, "began": now})
         self._draw()
@@ -36,6 +36,11 @@ class NotebookLines:
     def stop_task(self, task: int) -> None:
         """Stops the clock of a line."""
         self._tasks[task]["seconds"] = time.monotonic() - self._tasks[task]["began"]
+        self._draw()
+
+    def remove_task(self, task: int) -> None:
+        """Leaves a line out."""
+        self._tasks[task]["name"] = None
         self._draw()
 
     def update(self, task: int, completed: int, said: str) -> None:
@@ -48,9 +53,13 @@ class NotebookLines:
         """The lines as a table."""
         rows = []
         for task in self._tasks:
+            if task["name"] is None:
+                continue
             seconds = task.get("seconds", time.monotonic() - task["began"])
-            bar = Html(f'<progress value="{task["done"]}" max="{task["total"]}"></progress>')
-            count = f"{task['done']:,}/{task['total']:,}"
+            bar, count = Html(""), ""
+            if task["total"] is not None:
+                bar = Html(f'<progress value="{task["done"]}" max="{task["total"]}"></progress>')
+                count = f"{task['done']:,}/{task['total']:,}"
             rows.append((task["name"], bar, count, task["said"], f"{seconds:.0f} s"))
         return Table(("", "", "draws", "", "time"), rows).to_html()
 

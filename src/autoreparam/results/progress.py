@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ from autoreparam.results.notebook import NotebookLines
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+NOTICED = 0.5  # seconds; what takes less leaves no line behind
 
 
 class Progress:
@@ -52,6 +55,20 @@ class Progress:
             self._lines.stop_task(self._task)
             self._task = before
 
+    @contextmanager
+    def waiting(self, name: str) -> Iterator[None]:
+        """Opens a line for what has no steps to count: its name and the seconds so far."""
+        if self._lines is None:
+            yield
+            return
+        began, task = time.monotonic(), self._lines.add_task(name, total=None, said="")
+        try:
+            yield
+        finally:
+            self._lines.stop_task(task)
+            if time.monotonic() - began < NOTICED:
+                self._lines.remove_task(task)
+
     def update(
         self,
         done: int,
@@ -75,8 +92,16 @@ class Progress:
 def _lines(console: Console | None) -> Any:
     """The live display, or None where it would not be seen."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Lines
+    from rich.text import Text
+
+    class Amount(MofNCompleteColumn):
+        """Draws done of all; or, where there is nothing to count, seconds."""
+
+        def render(self, task: Task) -> Text:
+            """The text of one line."""
+            return super().render(task) if task.total else Text(f"{task.elapsed or 0:.0f} s")
 
     # Variables such as FORCE_COLOR make rich mistake a log for a terminal.
     seen = console is not None or sys.stderr.isatty()
@@ -88,7 +113,7 @@ def _lines(console: Console | None) -> Any:
     return Lines(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
-        MofNCompleteColumn(),
+        Amount(),
         TextColumn("{task.fields[said]}"),
         TimeRemainingColumn(elapsed_when_finished=True),
         console=console,
