@@ -62,6 +62,8 @@ def table(name: str) -> str:
         rows = medians(rows)
     if name == "implicit":
         rows = twins(**rows)
+    if name == "cold_start":
+        rows = rows["summary"]
     keys = list(rows[0])
     head = [key.replace("_", " ") for key in keys]
     return Table(head, [[cell(row.get(key)) for key in keys] for row in rows]).to_markdown()
