@@ -213,6 +213,28 @@ def test_a_model_that_samples_in_a_loop(model):
     np.testing.assert_allclose(gain, -loss, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    ["funnel", "unequal_groups", "robust_schools", "correlated_slopes", "horseshoe", "r2d2"],
+)
+def test_a_model_of_the_zoo(name):
+    problem = ar.zoo.load(name)
+    program = ar.inspect(problem.model, problem.args, problem.kwargs)
+    target, rng = Target(program), np.random.default_rng(1)
+    lam = ar.Parameterization.constant(program, 0.5).map(lambda x: rng.uniform(size=np.shape(x)))
+    position = jnp.asarray(0.5 * rng.normal(size=target.size), program.dtype)
+
+    def plain(position):
+        return AtWorking(program, target.unflatten(position), lam).total()
+
+    found = rarely(jax.value_and_grad(target.logdensity))(position, lam)
+    expected = rarely(jax.value_and_grad(plain))(position)
+    for own, other in zip(found, expected, strict=True):
+        scale = 1 + np.max(np.abs(other))
+        np.testing.assert_allclose(own / scale, other / scale, atol=1e-4)
+
+
 def test_what_is_compiled_does_not_grow_with_the_groups():
     def size(groups):
         def model(y):
