@@ -38,7 +38,7 @@ FLOORS = {
     "cli": {FRONT, "experiments", "sampling", "run", "paper", "zoo", *BELOW_SAMPLING},
 }
 # Files of the front door beside sampling.py.
-SAME_ROOM = {"interop": "sampling", "prediction": "sampling"}
+SAME_ROOM = {"interop": "sampling", "many": "sampling", "prediction": "sampling"}
 WINGS_OF_LIBRARIES = {
     "numpyro": {"program", "zoo"},
     "blackjax": {"mcmc"},

@@ -1,6 +1,7 @@
 """Write Bayesian models the natural way; sample them in the parameterization that fits the data."""
 
 from autoreparam import interop, paper, zoo
+from autoreparam.many import sample_many
 from autoreparam.prediction import predict
 from autoreparam.program import families
 from autoreparam.program.evaluate import log_joint
@@ -37,6 +38,7 @@ __all__ = [
     "report",
     "resume",
     "sample",
+    "sample_many",
     "summary",
     "zoo",
 ]

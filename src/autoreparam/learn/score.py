@@ -100,7 +100,7 @@ def fit_score(
     draws = draws.where(take)._replace(weights=weights)
     held = held_out(most)
     seen, unseen = draws.where(~held), draws.where(held)
-    as_written = _with_tails(lam, 0.0)
+    as_written = with_tails(lam, 0.0)
     rivals = {
         "informed": _informed(target, seen, lam),
         "kept": lam,
@@ -115,7 +115,7 @@ def fit_score(
             _fit(seen)(target, seen, lam, start, tied, steps, settings)
         )
         if lam.tail:
-            rivals["tailless"] = _with_tails(rivals["fitted"], 0.0)
+            rivals["tailless"] = with_tails(rivals["fitted"], 0.0)
         chosen = _best(target, unseen, lam, rivals, costs, settings)
     objectives = {name: found.objective for name, found in costs.items()}
     if chosen is None:
@@ -187,7 +187,7 @@ def _as_written(
     return {name: (noncentered if name in by_hand else centered)[name] for name in centered}
 
 
-def _with_tails(lam: Parameterization, tail: float) -> Parameterization:
+def with_tails(lam: Parameterization, tail: float) -> Parameterization:
     """The same λ with heavy tails left as they are (0) or made like a Normal's (1)."""
     return lam.replace(tail=dict.fromkeys(lam.tail, tail))
 
@@ -228,12 +228,11 @@ def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameteriz
 
 def _informed(target: Target, draws: Draws, lam: Parameterization) -> Parameterization:
     """λ of each element, from what its own data say about it."""
-    origin = _with_tails(lam.map(np.zeros_like), 1.0)
-    return jax.device_get(_by_data(target, draws.moved(target, lam, origin), lam))
+    origin = with_tails(lam.map(np.zeros_like), 1.0)
+    return jax.device_get(_from_data(target, draws.moved(target, lam, origin), lam))
 
 
-@rarely
-def _by_data(target: Target, draws: Draws, lam: Parameterization) -> Parameterization:
+def by_data(target: Target, draws: Draws, lam: Parameterization) -> Parameterization:
     """The same, from draws in non-centered coordinates."""
     position, score, _, weights = draws
     unit = {site.name: jnp.ones(site.unconstrained_shape) for site in target.program.latents}
@@ -247,6 +246,9 @@ def _by_data(target: Target, draws: Draws, lam: Parameterization) -> Parameteriz
     found = jnp.nan_to_num(data / jnp.sum(share * score**2, axis=0)).clip(0, 1)
     by_site = target.unflatten(found)
     return lam.replace({name: by_site[name] for name in lam.sites})
+
+
+_from_data = rarely(by_data)
 
 
 def _out_of_necks(target, positions, lam, found, settings) -> Parameterization:
@@ -284,7 +286,7 @@ def _unlikely(logits: Array) -> Array:
     return jnp.sum((logits - mean) ** 2) + mean**2
 
 
-def _descend(target, draws, lam, start, tied, steps, settings) -> Parameterization:
+def descend(target, draws, lam, start, tied, steps, settings) -> Parameterization:
     """λ after Adam on its logits, starting at `start`; draws are in the coordinates of `lam`."""
     ridge = settings.ridge / jnp.sum(draws.weights)
     edge, carry = settings.edge, jax.vmap(target.carry, (0, 0, None, None))
@@ -321,7 +323,7 @@ def _descend(target, draws, lam, start, tied, steps, settings) -> Parameterizati
 
 
 _STATIC = ("tied", "steps", "settings")
-_few, _many = (kind(_descend, static_argnames=_STATIC) for kind in (rarely, often))
+_few, _many = (kind(descend, static_argnames=_STATIC) for kind in (rarely, often))
 
 
 def _fit(draws: Draws) -> Compiled:

@@ -48,12 +48,12 @@ def transition(
     step_size: Array,
     steps: Array,
     luck: Array,
-    again: Again,
+    again: Again | None,
 ) -> tuple[IntegratorState, Outcome]:
     """The state after one transition, and what happened; `start` holds a fresh momentum.
 
     `luck` is the logarithm of two uniform numbers, one per try. All trajectories are one loop with
-    one compiled gradient.
+    one compiled gradient. Without `again` there is a single try.
     """
     dtype, zero = start.logdensity.dtype, jnp.zeros((), jnp.int32)
 
@@ -77,9 +77,17 @@ def transition(
 
         def more(carried):
             _, errors, done = carried
-            return (done < count) & (errors[1] < jnp.inf)
+            # With a single try, chains of a batch that take equally many steps stay in step.
+            return done < count if again is None else (done < count) & (errors[1] < jnp.inf)
 
         return jax.lax.while_loop(more, step, (state, jnp.zeros(2, dtype), zero))
+
+    if again is None:
+        proposal, error, taken = follow(start, step_size, steps)
+        accepted = luck[0] < -error[0]
+        kept = energy_at_start + jnp.where(accepted, error[0], 0)
+        rate = jnp.exp(-jnp.maximum(error[0], 0))
+        return _choose(accepted, proposal, start), Outcome(rate, error[1], kept, taken)
 
     def attempt(carried):
         number, proposal, errors, taken = carried

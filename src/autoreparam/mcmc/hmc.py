@@ -64,7 +64,7 @@ class Kernel:
     name: str
     max_tree_depth: int = 10
     divergence: float = DEFAULTS.divergence  # energy error on the way
-    again: Again = DEFAULTS.again  # the second try of HMC
+    again: Again | None = DEFAULTS.again  # the second try of HMC, if any
 
     def init(self, target: Target, position: Array, lam: Parameterization) -> State:
         """The state at a position; costs one gradient."""
@@ -83,6 +83,18 @@ class Kernel:
             return self._nuts(key, logdensity, state, tuning)
         return self._hmc(key, logdensity, state, tuning)
 
+    def travel(
+        self,
+        key: Array,
+        target: Target,
+        state: State,
+        lam: Parameterization,
+        tuning: Tuning,
+        steps: Array,
+    ) -> tuple[State, Info]:
+        """The same by HMC with this many steps, whatever the tuning says."""
+        return self._hmc(key, lambda x: target.logdensity(x, lam), state, tuning, steps)
+
     def _nuts(
         self, key: Array, logdensity: Any, state: State, tuning: Tuning
     ) -> tuple[State, Info]:
@@ -97,7 +109,14 @@ class Kernel:
             tree_depth=jnp.asarray(info.num_trajectory_expansions, jnp.int32),
         )
 
-    def _hmc(self, key: Array, logdensity: Any, state: State, tuning: Tuning) -> tuple[State, Info]:
+    def _hmc(
+        self,
+        key: Array,
+        logdensity: Any,
+        state: State,
+        tuning: Tuning,
+        given: Array | None = None,
+    ) -> tuple[State, Info]:
         """Momenta are those of unit variance, so that only the integrator knows the metric.
 
         Random numbers come from a single call: each one takes as long to compile as a small model.
@@ -108,7 +127,9 @@ class Kernel:
         momentum = np.sqrt(2).astype(dtype) * jax.lax.erf_inv(symmetric[3:])
         uniform = (1 + symmetric[:3]) / 2
         stages = tuning.stages.astype(jnp.int32)
-        steps, step_size = jittered(uniform[0], tuning)
+        steps, step_size = (
+            jittered(uniform[0], tuning) if given is None else (given, tuning.step_size)
+        )
         start = IntegratorState(state.position, momentum, state.logdensity, state.score)
         build = integrator(stages, *tuning.inverse_mass.halves())
         one_step = build(logdensity, _kinetic_energy)

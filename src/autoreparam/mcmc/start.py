@@ -82,7 +82,7 @@ def _choose(
     prior's center where wide starts would be far below the posterior.
     """
     chains, size = positions.shape
-    count, origin = settings.candidates, _untouched(lam)
+    count, origin = settings.candidates, untouched(lam)
     radii = np.geomspace(1.0, settings.least_radius, count // 2)
     plain = np.zeros(size), np.full(size, settings.radius)
     found, highest, best, looks = np.zeros(chains, bool), np.zeros(chains), None, 0
@@ -151,15 +151,15 @@ def _look(
 def _looking(
     target: Target, positions: Array, lam: Parameterization, new: Parameterization
 ) -> Look:
-    """What is found at positions under `lam`, in the coordinates of `new`."""
+    return jax.vmap(look, (None, 0, None, None))(target, positions, lam, new)
 
-    def one(position: Array) -> Look:
-        moved, log_det = target.translate(position, lam, new)
-        value, score = jax.value_and_grad(target.logdensity)(moved, new)
-        usable = jax.numpy.isfinite(value) & jax.numpy.isfinite(score).all()
-        return Look(State(moved, value, score), log_det, usable)
 
-    return jax.vmap(one)(positions)
+def look(target: Target, position: Array, lam: Parameterization, new: Parameterization) -> Look:
+    """What is found at a position under `lam`, in the coordinates of `new`."""
+    moved, log_det = target.translate(position, lam, new)
+    value, score = jax.value_and_grad(target.logdensity)(moved, new)
+    usable = jax.numpy.isfinite(value) & jax.numpy.isfinite(score).all()
+    return Look(State(moved, value, score), log_det, usable)
 
 
 def _where(taken: np.ndarray, new: State, old: State) -> State:
@@ -169,7 +169,7 @@ def _where(taken: np.ndarray, new: State, old: State) -> State:
     return State(*map(leaf, new, old))
 
 
-def _untouched(lam: Parameterization) -> Parameterization:
+def untouched(lam: Parameterization) -> Parameterization:
     """Noise as it comes: non-centered, of unit reference scale, with its own tails."""
     unit = jax.tree.map(np.ones_like, lam).map(lambda one: one * 0)
     return unit.replace(tail=dict.fromkeys(lam.tail, 0.0))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from numpyro.distributions import biject_to
 from numpyro.handlers import seed
 
@@ -62,8 +62,7 @@ class _Prior(Record):
             self.values[name] = biject_to(fn.support).inv(msg["value"])
 
 
-@partial(rarely, static_argnums=(1, 2))
-def draw_prior(
+def prior_draws(
     program: Runnable, scaled: frozenset[tuple[str, Any]], valued: frozenset[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Scales of some sites, and unconstrained values of others, in each of `DRAWS` prior draws.
@@ -83,3 +82,23 @@ def draw_prior(
 
     # One draw at a time: vectorized random numbers take longer to compile than these take to draw.
     return jax.lax.map(draw, jax.random.split(jax.random.key(0), DRAWS))
+
+
+draw_prior = rarely(prior_draws, static_argnums=(1, 2))
+
+
+def middle_scale(draws: Any, axis: int = 0) -> np.ndarray:
+    """The median of scales over prior draws; 1 where its square is beyond single precision.
+
+    So it is with an InverseGamma(0.001, 0.001) variance: λ travels between precisions, and such a
+    number is no scale of anything.
+    """
+    single = np.finfo(np.float32)
+    median = np.median(np.asarray(draws, float), axis=axis)
+    return np.where((median > single.tiny**0.5) & (median < single.max**0.5), median, 1)
+
+
+def middle_range(draws: Any, axis: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Median and half the central 90% of values over prior draws."""
+    low, middle, high = np.quantile(np.asarray(draws, float), (0.05, 0.5, 0.95), axis=axis)
+    return middle, (high - low) / 2

@@ -12,7 +12,7 @@ import numpy as np
 
 from autoreparam.errors import known
 from autoreparam.program.arguments import Arguments
-from autoreparam.program.prior import draw_prior
+from autoreparam.program.prior import draw_prior, middle_range, middle_scale
 from autoreparam.program.site import Site
 from autoreparam.program.table import site_table
 
@@ -152,18 +152,11 @@ class Program:
 
     @cached_property
     def reference_scales(self) -> dict[str, np.ndarray]:
-        """s0 of each candidate: its scale where constant, else the median over prior draws.
-
-        1 where the median's square is beyond single precision, as with an InverseGamma(0.001,
-        0.001) variance: λ travels between precisions, and such a number is no scale of anything.
-        """
-        draws, scales = self._prior_draws[0], {}
-        single = np.finfo(np.float32)
-        for site in self.candidates:
-            median = np.median(np.asarray(draws[site.name], float), axis=0)
-            usable = (median > single.tiny**0.5) & (median < single.max**0.5)
-            scales[site.name] = np.where(usable, median, 1).astype(self.dtype)
-        return scales
+        """s0 of each candidate: its scale where constant, else the median over prior draws."""
+        draws = self._prior_draws[0]
+        return {
+            site.name: middle_scale(draws[site.name]).astype(self.dtype) for site in self.candidates
+        }
 
     @cached_property
     def prior_ranges(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -172,26 +165,22 @@ class Program:
         Both are of unconstrained values; sites in loops, and ranges that are not finite, are left
         out.
         """
-        ranges = {}
-        for name, draws in self._prior_draws[1].items():
-            low, middle, high = np.quantile(np.asarray(draws, float), (0.05, 0.5, 0.95), axis=0)
-            if np.isfinite(low).all() and np.isfinite(high).all():
-                ranges[name] = middle, (high - low) / 2
-        return ranges
+        ranges = {name: middle_range(draws) for name, draws in self._prior_draws[1].items()}
+        return {name: pair for name, pair in ranges.items() if np.isfinite(pair).all()}
 
     @cached_property
     def reference_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the reference scales, known before these are."""
-        scales = draw_prior.shapes(self, *self._wanted_of_prior)[0]
+        scales = draw_prior.shapes(self, *self.prior_sites)[0]
         return {name: scale.shape[1:] for name, scale in scales.items()}
 
     @cached_property
     def _prior_draws(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Scales of candidates and values of the other latents."""
-        return draw_prior(self, *self._wanted_of_prior)
+        return draw_prior(self, *self.prior_sites)
 
     @property
-    def _wanted_of_prior(self) -> tuple[frozenset[tuple[str, Any]], frozenset[str]]:
+    def prior_sites(self) -> tuple[frozenset[tuple[str, Any]], frozenset[str]]:
+        """The candidates, whose scales are drawn from the prior, and latents whose values are."""
         others = [site.name for site in self.latents if not site.candidate and not site.loop]
         scaled = frozenset((site.name, site.implied) for site in self.candidates)
         return scaled, frozenset(others)

@@ -79,11 +79,13 @@ def lam_variables(
     return result
 
 
-def lam_dataset(written: Mapping[str, Written], labels: Labels, slots: int) -> xarray.Dataset:
-    """The group, its axes named as those of the sites; an interleaved run has several slots."""
+def lam_dataset(
+    written: Mapping[str, Written], labels: Labels, lead: tuple[str, ...] = ()
+) -> xarray.Dataset:
+    """The group, its axes named as those of the sites; `lead` names the axes before these."""
     result = labels.dataset(
         {name: variable.values for name, variable in written.items()},
-        ("slot",) if slots > 1 else (),
+        lead,
         sites={name: variable.site for name, variable in written.items()},
     )
     for name, variable in written.items():
@@ -178,6 +180,11 @@ def check_tree(tree: Any, what: str = "tree") -> None:
         raise AutoreparamError(
             f"{what}: expected a run, the DataTree that ar.sample gives back; found "
             f"{type(tree).__name__}"
+        )
+    if "datasets" in tree.attrs and "dataset" in tree["posterior"].dims:
+        raise AutoreparamError(
+            f"{what}: expected a single run; found {tree.attrs['datasets']} of ar.sample_many. "
+            "Choose one: tree.isel(dataset=0)."
         )
 
 

@@ -110,7 +110,7 @@ def estimate(variable: xarray.DataArray) -> tuple[list[str], dict[str, np.ndarra
 
 def slowest(variables: list[xarray.DataArray], most: int) -> list[np.ndarray]:
     """Which scalars of each variable look the worst, `most` of them in all."""
-    slow = [_slowness(_flat(variable)) for variable in variables]
+    slow = [slowness(_flat(variable)) for variable in variables]
     chosen = np.zeros(sum(map(len, slow)), dtype=bool)
     chosen[np.argsort(-np.concatenate([np.empty(0), *slow]), kind="stable")[:most]] = True
     return np.split(chosen, np.cumsum([len(part) for part in slow])[:-1])
@@ -135,7 +135,7 @@ def squares(latents: list[xarray.DataArray]) -> list[xarray.DataArray]:
         ]
 
 
-def _slowness(values: np.ndarray) -> np.ndarray:
+def slowness(values: np.ndarray) -> np.ndarray:
     """Variance of batch means relative to that of independent draws, for (chain, draw, scalar).
 
     It is large where ESS is small or chains disagree, and takes a thousandth of the time of either.

@@ -67,10 +67,10 @@ def to_tree(
     from xarray import DataTree
 
     drawn = {name: np.shape(value)[2:] for name, value in sampling.values.items()}
-    labels, keys, lam = _labels(
+    labels, keys, lam = labels_for(
         program, drawn, parameterizations, observed, constant, coords, dims, brought
     )
-    kept = _selected(drawn, var_names, labels)
+    kept = selected(drawn, var_names, labels)
 
     groups: dict[str, Any] = {}
     for prefix, phase in (("", sampling), ("warmup_", warmup)):
@@ -87,7 +87,9 @@ def to_tree(
         groups["posterior_predictive"] = labels.dataset(posterior_predictive, ("chain", "draw"))
     groups["observed_data"] = labels.dataset(observed)
     groups["constant_data"] = labels.dataset(constant, sites=keys)
-    groups["parameterization"] = lam_dataset(lam, labels, len(parameterizations))
+    groups["parameterization"] = lam_dataset(
+        lam, labels, ("slot",) if len(parameterizations) > 1 else ()
+    )
     tree = DataTree.from_dict(groups)
     latents = [labels.names[site.name] for site in program.latents if site.name in kept]
     tree.attrs = plain(
@@ -128,13 +130,13 @@ def check_labels(
     """Rejects names and labels that would not fit the tree of this model."""
     kinds = ("latent", "deterministic")
     drawn = {site.name: site.shape for site in program.sites if site.kind in kinds}
-    labels, _, _ = _labels(
+    labels, _, _ = labels_for(
         program, drawn, parameterizations, observed, constant, coords, dims, brought
     )
-    _selected(drawn, var_names, labels)
+    selected(drawn, var_names, labels)
 
 
-def _labels(
+def labels_for(
     program: Program,
     drawn: Mapping[str, tuple[int, ...]],
     parameterizations: Sequence[Parameterization],
@@ -143,8 +145,12 @@ def _labels(
     coords: Mapping[str, Any] | None,
     dims: Mapping[str, Sequence[str | None]] | None,
     brought: Iterable[AxisLabels],
+    lead: Iterable[str] = (),
 ) -> tuple[Labels, dict[str, str], dict[str, Written]]:
-    """Names of everything and of its axes, those of constants, and the variables of λ."""
+    """Names of everything and of its axes, those of constants, and the variables of λ.
+
+    `lead` names axes besides those of every run.
+    """
     shapes = {site.name: site.shape for site in program.latents} | dict(drawn)
     shapes |= {name: np.shape(value) for name, value in observed.items()}
     # An argument of the model may share its name with a site and yet be something else.
@@ -160,7 +166,7 @@ def _labels(
         if site.implied is not None
     }
     lam = lam_variables(parameterizations, shapes, {**names, **through})
-    taken = {*drawn, *observed, *lam, *RESERVED}
+    taken = {*drawn, *observed, *lam, *RESERVED, *lead}
     return Labels.of(program, shapes, names, taken, coords or {}, dims or {}, brought), keys, lam
 
 
@@ -198,7 +204,8 @@ def _plain(value: Any) -> Any:
     return json.dumps(value, default=str)
 
 
-def _selected(values, var_names: Iterable[str] | None, labels: Labels) -> set[str]:
+def selected(values, var_names: Iterable[str] | None, labels: Labels) -> set[str]:
+    """The names among those drawn that `var_names` asks for; all where it is None."""
     if var_names is None:
         return set(values)
     asked = as_names(var_names)

@@ -1,0 +1,103 @@
+"""λ from draws and scores as in `score.py`, but inside a compiled program: for many data sets."""
+
+from __future__ import annotations
+
+from math import log
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from autoreparam.learn.objective import Draws, inflations
+from autoreparam.learn.score import by_data, descend, with_tails
+from autoreparam.learn.settings import DEFAULTS, ScoreSettings
+from autoreparam.program.move import MOST_SITES, held_out, large_matrices
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.target import Target
+
+KEPT = 1  # the place of the current λ among the candidates
+
+
+def fit_inside(
+    target: Target,
+    positions: Array,
+    scores: Array,
+    logdensity: Array,
+    weights: Array,
+    lam: Parameterization,
+    settings: ScoreSettings = DEFAULTS,
+) -> Parameterization:
+    """The best, on held-out draws, of the candidates of `fit_score`; `lam` with too few draws."""
+    draws, held = Draws(positions, scores, logdensity, weights), held_out(len(positions))
+    seen, unseen = draws.where(~held), draws.where(held)
+    as_written = with_tails(lam, 0.0)
+    origin = with_tails(lam.map(jnp.zeros_like), 1.0)
+    rivals = [
+        by_data(target, _moved(target, seen, lam, origin), lam),
+        lam,
+        as_written.map(jnp.ones_like),
+        as_written.map(jnp.zeros_like),
+    ]
+    best = _best(target, unseen, lam, rivals, settings)
+    if len(lam) <= MOST_SITES and not large_matrices(target):
+        start = best.replace(tail=lam.tail)
+        fitted = descend(target, seen, lam, start, True, settings.steps, settings)
+        rivals += [fitted, *([with_tails(fitted, 0.0)] if lam.tail else [])]
+        best = _best(target, unseen, lam, rivals, settings)
+    best = _out_of_necks(target, draws, lam, best, settings)
+    enough = jnp.sum(weights > 0) >= settings.fewest_learned_from
+    return jax.tree.map(lambda new, old: jnp.where(enough, new, old), best, lam)
+
+
+def _moved(target: Target, draws: Draws, lam: Parameterization, new: Parameterization) -> Draws:
+    carry = jax.vmap(target.carry, (0, 0, None, None))
+    positions, scores, gain = carry(draws.positions, draws.scores, lam, new)
+    return Draws(positions, scores, draws.logdensity + gain, draws.weights)
+
+
+def _best(
+    target: Target,
+    unseen: Draws,
+    lam: Parameterization,
+    rivals: list[Parameterization],
+    settings: ScoreSettings,
+) -> Parameterization:
+    """The candidate with the lowest objective whose energy changes fast enough."""
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rivals)
+
+    def cost(rival: Parameterization) -> tuple[Array, Array]:
+        there = _moved(target, unseen, lam, rival)
+        share = there.weights / jnp.sum(there.weights)
+        spread = share @ (there.logdensity - share @ there.logdensity) ** 2
+        terms = inflations(there.positions, there.scores, there.weights)
+        return jnp.sum(terms), (1 + 2 * spread / terms.size) / 2
+
+    objective, energy = jax.vmap(cost)(stacked)
+    finite = jnp.isfinite(objective)
+    most = settings.most_energy * jnp.min(jnp.where(finite, energy, jnp.inf))
+    level = jnp.where(finite & (energy <= most), objective, jnp.inf)
+    chosen = jnp.where(jnp.any(jnp.isfinite(level)), jnp.argmin(level), KEPT)
+    return jax.tree.map(lambda leaf: leaf[chosen], stacked)
+
+
+def _out_of_necks(
+    target: Target,
+    draws: Draws,
+    lam: Parameterization,
+    found: Parameterization,
+    settings: ScoreSettings,
+) -> Parameterization:
+    """λ, lowered for elements whose own scale has a long lower tail; see `score.py`."""
+    local = [s.name for s in target.program.candidates if s.scale_parents and s.size > 1]
+    if not local:
+        return found
+    log_scales = jax.vmap(target.log_scales, (0, None))(draws.positions, lam)
+    loc, scale = {}, {}
+    for name in local:
+        own = log_scales[name].reshape(len(draws.positions), -1)
+        own = own - own.mean(axis=1, keepdims=True)
+        low, middle = jnp.quantile(own, jnp.array([settings.neck_quantile, 0.5]), axis=0)
+        most = log(settings.neck) / jnp.maximum(middle - low, 1e-3).reshape(found[name].shape)
+        loc[name] = jnp.minimum(found[name], most)
+        scale[name] = jnp.minimum(found.scale[name], most)
+    return found.replace(loc, scale=scale)
