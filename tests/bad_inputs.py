@@ -108,6 +108,16 @@ def unsampled(y):
     numpyro.deterministic("z", x)
 
 
+def sized(n):
+    with numpyro.plate("row", int(n)):
+        numpyro.sample("x", dist.Normal(0.0, 1.0))
+
+
+def named_dataset(y):
+    x = numpyro.sample("dataset", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(x, 1.0), obs=y)
+
+
 def clashing(y):
     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
     with numpyro.plate("row", 3):
@@ -129,6 +139,8 @@ ar.register(Open)(lambda d: ar.families.log_shift(d.loc, 3))
 
 sample = partial(ar.sample, groups, (Y,))
 learn = partial(ar.learn, groups, (Y,))
+
+sample_many = partial(ar.sample_many, groups, (np.stack([Y, Y]),), progress=False)
 
 # Keywords of `sample` with the same model: {keyword: value}, words of the sentence.
 KEYWORDS = [
@@ -352,6 +364,22 @@ CALLS = [
         ),
         "no value for 'mu'",
     ),
+    (partial(sample_many, {"scale": 1.0}), "argument 'scale' has no leading axis of data sets"),
+    (partial(sample_many, {"scale": np.ones(3)}), "found 2 in 'y', 3 in 'scale'"),
+    (partial(sample_many, shared=["sigma"]), "no argument 'sigma'; its arguments are 'y'"),
+    (partial(sample_many, shared="y"), "shared: expected a list of names; found 'y'"),
+    (partial(sample_many, shared=["y"]), "no argument has a leading axis of data sets"),
+    (partial(sample_many, parameterization="vip"), "expected one of 'auto', 'centered'"),
+    (partial(sample_many, kernel="nuts"), "sample_many has no keyword 'kernel'"),
+    (partial(sample_many, num_samples=3), "Did you mean 'draws'?"),
+    (partial(sample_many, draws=0), "draws: expected an integer >= 1"),
+    (partial(sample_many, seed=-1), "seed: expected an integer"),
+    (partial(sample_many, var_names=["nu"]), "var_names: no variable 'nu'"),
+    (partial(sample_many, dims={"theta": ["dataset"]}), "cannot have a dimension 'dataset'"),
+    (partial(ar.sample_many, groups, Y), "expected args as a tuple"),
+    (partial(ar.sample_many, groups, (np.empty((0, 3)),)), "found 0 in 'y'"),
+    (partial(ar.sample_many, sized, (np.array([2, 3]),)), "'n' differs between data sets"),
+    (partial(ar.sample_many, named_dataset, (np.stack([Y, Y]),)), "have an axis of this name"),
     (partial(ar.compilation_cache, 3), "folder: expected a path"),
     (partial(ar.compilation_cache, __file__), "is a file; expected a folder"),
     (partial(ar.register, 3), "expected distribution classes; found 3"),

@@ -17,7 +17,7 @@ from autoreparam.cli import app
 from autoreparam.errors import AutoreparamError
 from autoreparam.learn import elbo
 from autoreparam.results.tree import Draws, to_tree
-from autoreparam.run import begin
+from autoreparam.run import begin, many
 
 MODEL = """
 import numpyro
@@ -65,6 +65,7 @@ def nothing_begins(monkeypatch):
 
     monkeypatch.setattr(begin, "find_start", began)
     monkeypatch.setattr(begin, "fit_elbo", began)
+    monkeypatch.setattr(many, "begin", began)
     monkeypatch.setattr(elbo, "_Climber", began)
 
 

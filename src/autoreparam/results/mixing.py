@@ -66,7 +66,7 @@ def _plain_ess(x: np.ndarray) -> np.ndarray:
     total = covariance[:, :1] + means.var(axis=1, ddof=1)
     correlation = 1 - (within - covariance) / total
     correlation[:, 0] = 1
-    pairs = correlation[:, : draws - draws % 2].reshape(len(x), -1, 2).sum(axis=2)
+    pairs = correlation[:, : 2 * max(1, (draws - 3) // 2)].reshape(len(x), -1, 2).sum(axis=2)
     positive = np.logical_and.accumulate(pairs > 0, axis=1)
     time = 2 * np.sum(np.minimum.accumulate(pairs, axis=1) * positive, axis=1) - 1
     next_one = np.minimum(2 * positive.sum(axis=1), draws - 1)[:, None]
