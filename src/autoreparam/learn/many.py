@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import log
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,24 +28,31 @@ def fit_inside(
     lam: Parameterization,
     settings: ScoreSettings = DEFAULTS,
 ) -> Parameterization:
-    """The best, on held-out draws, of the candidates of `fit_score`; `lam` with too few draws."""
-    draws, held = Draws(positions, scores, logdensity, weights), held_out(len(positions))
-    seen, unseen = draws.where(~held), draws.where(held)
+    """The best, on held-out draws, of the candidates of `fit_score`; `lam` with too few draws.
+
+    Here most draws are held out: a comparison costs a single pass, and a fit many.
+    """
+    draws, fitted_to = Draws(positions, scores, logdensity, weights), held_out(len(positions))
+    seen, unseen = draws.where(fitted_to), draws.where(~fitted_to)
     as_written = with_tails(lam, 0.0)
     origin = with_tails(lam.map(jnp.zeros_like), 1.0)
-    rivals = [
-        by_data(target, _moved(target, seen, lam, origin), lam),
+    rivals = _Rivals.of(
+        target,
+        unseen,
         lam,
-        as_written.map(jnp.ones_like),
-        as_written.map(jnp.zeros_like),
-    ]
-    best = _best(target, unseen, lam, rivals, settings)
+        [
+            by_data(target, _moved(target, seen, lam, origin), lam),
+            lam,
+            as_written.map(jnp.ones_like),
+            as_written.map(jnp.zeros_like),
+        ],
+    )
     if len(lam) <= MOST_SITES and not large_matrices(target):
-        start = best.replace(tail=lam.tail)
+        start = rivals.best(settings).replace(tail=lam.tail)
         fitted = descend(target, seen, lam, start, True, settings.steps, settings)
-        rivals += [fitted, *([with_tails(fitted, 0.0)] if lam.tail else [])]
-        best = _best(target, unseen, lam, rivals, settings)
-    best = _out_of_necks(target, draws, lam, best, settings)
+        more = [fitted, *([with_tails(fitted, 0.0)] if lam.tail else [])]
+        rivals = rivals.plus(_Rivals.of(target, unseen, lam, more))
+    best = _out_of_necks(target, draws, lam, rivals.best(settings), settings)
     enough = jnp.sum(weights > 0) >= settings.fewest_learned_from
     return jax.tree.map(lambda new, old: jnp.where(enough, new, old), best, lam)
 
@@ -55,29 +63,40 @@ def _moved(target: Target, draws: Draws, lam: Parameterization, new: Parameteriz
     return Draws(positions, scores, draws.logdensity + gain, draws.weights)
 
 
-def _best(
-    target: Target,
-    unseen: Draws,
-    lam: Parameterization,
-    rivals: list[Parameterization],
-    settings: ScoreSettings,
-) -> Parameterization:
-    """The candidate with the lowest objective whose energy changes fast enough."""
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rivals)
+class _Rivals(NamedTuple):
+    """Candidates, stacked, and what `objective.cost` says about them."""
 
-    def cost(rival: Parameterization) -> tuple[Array, Array]:
-        there = _moved(target, unseen, lam, rival)
-        share = there.weights / jnp.sum(there.weights)
-        spread = share @ (there.logdensity - share @ there.logdensity) ** 2
-        terms = inflations(there.positions, there.scores, there.weights)
-        return jnp.sum(terms), (1 + 2 * spread / terms.size) / 2
+    lam: Parameterization
+    objective: Array
+    energy: Array
 
-    objective, energy = jax.vmap(cost)(stacked)
-    finite = jnp.isfinite(objective)
-    most = settings.most_energy * jnp.min(jnp.where(finite, energy, jnp.inf))
-    level = jnp.where(finite & (energy <= most), objective, jnp.inf)
-    chosen = jnp.where(jnp.any(jnp.isfinite(level)), jnp.argmin(level), KEPT)
-    return jax.tree.map(lambda leaf: leaf[chosen], stacked)
+    @classmethod
+    def of(
+        cls, target: Target, unseen: Draws, lam: Parameterization, rivals: list[Parameterization]
+    ) -> _Rivals:
+        """The candidates with their costs, for draws in the coordinates of `lam`."""
+
+        def cost(rival: Parameterization) -> tuple[Array, Array]:
+            there = _moved(target, unseen, lam, rival)
+            share = there.weights / jnp.sum(there.weights)
+            spread = share @ (there.logdensity - share @ there.logdensity) ** 2
+            terms = inflations(there.positions, there.scores, there.weights)
+            return jnp.sum(terms), (1 + 2 * spread / terms.size) / 2
+
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rivals)
+        return cls(stacked, *jax.vmap(cost)(stacked))
+
+    def plus(self, others: _Rivals) -> _Rivals:
+        """All of both."""
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), self, others)
+
+    def best(self, settings: ScoreSettings) -> Parameterization:
+        """The one with the lowest objective among those whose energy changes fast enough."""
+        finite = jnp.isfinite(self.objective)
+        most = settings.most_energy * jnp.min(jnp.where(finite, self.energy, jnp.inf))
+        level = jnp.where(finite & (self.energy <= most), self.objective, jnp.inf)
+        chosen = jnp.where(jnp.any(jnp.isfinite(level)), jnp.argmin(level), KEPT)
+        return jax.tree.map(lambda leaf: leaf[chosen], self.lam)
 
 
 def _out_of_necks(

@@ -24,7 +24,7 @@ from autoreparam.program.compiled import often, rarely
 from autoreparam.program.many import Targets
 from autoreparam.program.target import Target
 
-ROWS = 128  # draws of a window, of all chains together, that λ and the metric are learned from
+ROWS = 256  # draws of a window, of all chains together, that λ and the metric are learned from
 MOST_RATIO = 2.0  # by which an acceptance may change the step size at once
 POWER_ITERATIONS = 8  # for the largest scale of some rows, which need not be exact
 
