@@ -2,11 +2,11 @@
 
     python -m benchmarks.many_data_sets [--datasets 1000] [--calls 10] [--out FILE]
 
-Data sets come from the prior predictive with log_tau ~ N(1, 1), so that both data-rich and data-poor
-ones are among them. Both sides are warm: everything was compiled before, and the time of a call
-ends with its tree. The calls of `ar.sample` are `--calls` of the data sets, and their mean is
-multiplied. Both sides have the same numbers of chains and draws; the effective draws of the worst
-scalar are shown beside the times. CPU time is that of all threads of the process.
+The data sets are simulated with log_tau ~ N(1, 1): narrower than its prior, with which most of them
+would be easy. Both sides are warm: everything was compiled before, and the time of a call ends with
+its tree. `ar.sample` is called for the first `--calls` data sets, and its mean time multiplied. It
+makes as many chains and draws; effective draws of the worst scalar are shown beside the times. CPU
+time is that of all threads of the process.
 """
 
 from __future__ import annotations

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
-from autoreparam.errors import AutoreparamError, SamplingWarning, known
+from autoreparam.errors import AutoreparamError, known
 from autoreparam.keywords import helpful
 from autoreparam.program.many import inspect_many
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 from autoreparam.results.many import kept_names, many_tree, warnings_about
 from autoreparam.results.progress import Progress
+from autoreparam.run.finish import warn
 from autoreparam.run.many import Batches
 from autoreparam.run.notes import about_call
-from autoreparam.run.precision import in_precision
+from autoreparam.run.precision import COARSE, STAYS_SINGLE, in_precision
 from autoreparam.run.settings import Settings, as_seed, check_flag
 from autoreparam.run.shown import Shown
 
@@ -101,11 +102,15 @@ def sample_many(
         notes = about_call(program, model, *program.structure.arguments.fill(program.data), {})
         with Progress(progress) as bar:
             found = Batches(targets, count, lam, settings, kept).run(bar)
+        if np.spacing(np.abs(found.stats["lp"])).max() > COARSE:
+            notes = (*notes, STAYS_SINGLE)
         observed = jax.device_get(jax.jit(lambda all_: all_.each(Target.observed))(targets))
-        attrs = {**settings.keywords(), "notes": notes}
         tree = many_tree(
-            program, **found._asdict(), observed=observed, attrs=attrs, coords=coords, dims=dims
+            program,
+            **found._asdict(),
+            observed=observed,
+            attrs={**settings.keywords(), "notes": notes},
+            coords=coords,
+            dims=dims,
         )
-    for sentence in (*notes, *warnings_about(found.diagnostics, settings.chains)):
-        warnings.warn(sentence, SamplingWarning, stacklevel=3)
-    return tree
+    return warn(tree, (*notes, *warnings_about(found.diagnostics, settings.chains)))

@@ -40,7 +40,7 @@ def kept_names(
             f"site '{AXIS}': draws of many data sets have an axis of this name. Call it something "
             f"else, '{AXIS}_' for example."
         )
-    drawn = {s.name: s.shape for s in program.sites if s.kind in ("latent", "deterministic")}
+    drawn = _drawn(program)
     observed = {s.name: np.zeros(s.shape) for s in program.sites if s.kind == "observed"}
     labels, _, _ = labels_for(program, drawn, [lam], observed, {}, coords, dims, (), (AXIS,))
     kept = selected(drawn, var_names, labels)
@@ -66,9 +66,10 @@ def many_tree(
 
     count = len(diagnostics["r_hat"])
     each = [jax.tree.map(lambda leaf, i=i: leaf[i], lam) for i in range(count)]
-    drawn = {s.name: s.shape for s in program.sites if s.kind in ("latent", "deterministic")}
     first = {name: value[0] for name, value in observed.items()}
-    labels, _, written = labels_for(program, drawn, each, first, {}, coords, dims, (), (AXIS,))
+    labels, _, written = labels_for(
+        program, _drawn(program), each, first, {}, coords, dims, (), (AXIS,)
+    )
     if count == 1:
         written = {n: replace(part, values=part.values[None]) for n, part in written.items()}
     groups = {
@@ -93,6 +94,12 @@ def many_tree(
         }
     )
     return tree
+
+
+def _drawn(program: Program) -> dict[str, tuple[int, ...]]:
+    """The shape of every variable; what depends on a discrete latent has no draws."""
+    kinds = ("latent", "deterministic")
+    return {s.name: s.shape for s in program.sites if s.kind in kinds and not s.discrete_parents}
 
 
 def worst(values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
@@ -111,9 +111,14 @@ def warned(tree: xarray.DataTree) -> xarray.DataTree:
     said = [note for note in tree.attrs["notes"] if note != NOT_CONVERGED]  # explained below
     with spared("The diagnostics", said):
         said += warnings_for(tree)
+    return warn(tree, said, 5)
+
+
+def warn(tree: xarray.DataTree, said: Iterable[str], level: int = 4) -> xarray.DataTree:
+    """The tree, after a warning for each sentence, in the name of the caller at this level."""
     for sentence in said:
         try:
-            warnings.warn(sentence, SamplingWarning, stacklevel=4)
+            warnings.warn(sentence, SamplingWarning, stacklevel=level)
         except SamplingWarning as error:
             error.tree = tree  # type: ignore[attr-defined]
             raise
