@@ -23,6 +23,7 @@ from autoreparam.mcmc.integrator import LEAPFROG
 from autoreparam.mcmc.metric import Metric
 from autoreparam.mcmc.settings import DEFAULTS
 from autoreparam.mcmc.start import FIRST_STEP, look
+from autoreparam.mcmc.step_size import REASONABLE
 from autoreparam.program.compiled import often, rarely
 from autoreparam.program.many import Targets
 from autoreparam.program.parameterization import Parameterization
@@ -103,8 +104,7 @@ def begin(
         zero = jnp.zeros((), dtype)
         blank = State(jnp.zeros(size, dtype), zero, jnp.zeros(size, dtype)), False, zero
         turns = jnp.arange(settings.candidates), jnp.asarray(radii, dtype)
-        best = jax.tree.map(jnp.asarray, blank)
-        (state, found, _), _ = jax.lax.scan(candidate, best, turns)
+        (state, found, _), _ = jax.lax.scan(candidate, jax.tree.map(jnp.asarray, blank), turns)
         return state, found
 
     def one(target: Target, keys: Array, lam: Parameterization, center: Array, width: Array):
@@ -118,7 +118,6 @@ def begin(
         length = jnp.asarray(settings.first_length, diagonal.dtype)
         first = jnp.asarray(FIRST_STEP, diagonal.dtype)
         fit = Fit(states, lam, diagonal, length, first, target_accept)
-
         one_step = jnp.ones((), jnp.int32)
 
         def search(key: Array, state: State) -> Array:
@@ -128,7 +127,7 @@ def begin(
 
             return find_reasonable_step_size(key, with_size, state, first, target_accept)
 
-        sizes = jax.vmap(search)(others, states)
+        sizes = jax.vmap(search)(others, states).clip(*REASONABLE)  # where gradients are zero
         paid = settings.candidates * len(keys) + jnp.sum(1 + jnp.abs(jnp.log2(sizes / first)))
         fit = fit._replace(step_size=jnp.exp(jnp.median(jnp.log(sizes))))
         return Start(fit, jnp.any(found), paid)
@@ -157,8 +156,8 @@ def run_window(
     steps are shorter. Where it `adapts`, they follow the mean acceptance of the data set's chains.
     """
     dtype = fits.diagonal.dtype
-    needed = jnp.quantile(fits.length / fits.step_size, ENOUGH, method="higher")
-    needed = jnp.clip(needed, 1, MOST_STEPS).astype(dtype)
+    each = jnp.nan_to_num(fits.length / fits.step_size, nan=1.0)
+    needed = jnp.clip(jnp.quantile(each, ENOUGH, method="higher"), 1, MOST_STEPS).astype(dtype)
     fitting = jnp.minimum(fits.step_size, fits.length / needed)
     fits = fits._replace(step_size=jnp.where(adapts, fits.step_size, fitting))
 
