@@ -147,7 +147,7 @@ def _mended(fit: Fit, late: Late, count: Array) -> Fit:
         return jnp.where(late.sound.reshape(-1, *[1] * (now.ndim - 1)), now, new)
 
     share = jnp.sum(late.weights * drawn.info.diverging) / jnp.sum(late.weights)
-    often = (share > DEFAULTS.divergent_share) & (count >= DEFAULTS.trusted_draws)
+    often = (share > DEFAULTS.divergent_share) & (count >= DEFAULTS.fewest_draws)
     raised = jnp.minimum(1 - (1 - fit.target_accept) / 2, DEFAULTS.careful_accept)
     careful = jnp.where(often, jnp.maximum(raised, fit.target_accept), fit.target_accept)
     return fit._replace(chains=jax.tree.map(leaf, fit.chains, there), target_accept=careful)
