@@ -30,7 +30,7 @@ from autoreparam.run.settings import Settings
 
 BATCH = 64  # data sets on a CPU: with four chains, their states stay in a core's cache
 PIECE = 250  # draws per call of the compiled program
-MOST_NUMBERS = 2**30  # of a call's draws and scores on an accelerator
+MOST_NUMBERS = 2**28  # of a call's draws and scores on an accelerator: a gigabyte, or two
 
 
 class Found(NamedTuple):
