@@ -173,7 +173,7 @@ def test_lam_fitted_inside_a_compiled_program_is_that_of_a_single_run():
 def test_eight_schools_with_other_data_agree_with_quadrature(precision):
     problem, rng = ar.zoo.load("eight_schools"), np.random.default_rng(0)
     sigma, y = problem.kwargs["sigma"], problem.kwargs["y"]
-    y = np.stack([y, -y, rng.normal(0, 60, 8), rng.normal(0, 5, 8)])
+    y = np.stack([y, -2 * y, rng.normal(0, 60, 8), rng.normal(0, 5, 8)])
     found = quietly(
         problem.model,
         kwargs={"sigma": sigma, "y": y},
