@@ -189,7 +189,11 @@ def by_hand(y):
         numpyro.sample(f"y{i}", dist.Normal(theta, 1), obs=y[i])
 
 
-@pytest.mark.parametrize("model", [looped, walked, by_hand], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(looped, marks=pytest.mark.slow), walked, by_hand],
+    ids=["looped", "walked", "by_hand"],
+)
 def test_a_model_that_samples_in_a_loop(model):
     y = np.random.default_rng(0).normal(size=GROUPS)
     program = ar.inspect(model, (y,))

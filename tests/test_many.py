@@ -150,6 +150,7 @@ def test_data_sets_that_cannot_be_trusted_are_counted_and_named():
     assert "(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...)" in warnings_about(many, 4)[0]
 
 
+@pytest.mark.slow
 def test_lam_fitted_inside_a_compiled_program_is_that_of_a_single_run():
     target = Target(ar.inspect(groups, (1.0, Y[1], 1.5)))
     lam = ar.Parameterization.constant(target.program, 0.0)

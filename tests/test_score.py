@@ -208,6 +208,7 @@ def test_learning_from_an_earlier_run_pays_one_gradient_a_draw():
         ar.learn(groups, (Y, SPREAD), objective="magic")
 
 
+@pytest.mark.slow
 def test_mean_and_spread_of_a_fit_to_draws_are_in_the_coordinates_of_its_lam():
     def model(y):
         mu = numpyro.sample("mu", dist.Normal(3.0, 0.1))

@@ -172,6 +172,7 @@ def funnel_group(y):
         numpyro.sample("y", dist.Normal(theta, 1), obs=y)
 
 
+@pytest.mark.slow
 def test_the_kernel_is_hmc_of_its_own_length_unless_it_would_be_too_long(tmp_path):
     y = np.array([0.1, -0.3, 0.2, 0.8])
     keywords = {"draws": 30, "warmup": 100, "chains": 2, "progress": False}
