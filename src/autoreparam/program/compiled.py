@@ -33,8 +33,8 @@ class Compiled:
     @cached_property
     def _program(self) -> Any:
         # Chosen at the first call: to ask for the backend settles it, and importing must not.
-        options = dict(self._options) if _known(self._options) else None
-        return jax.jit(self._function, compiler_options=options, **self._keywords)
+        options = dict(_taken(self._options))
+        return jax.jit(self._function, compiler_options=options or None, **self._keywords)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result, compiled first for new shapes."""
@@ -64,10 +64,14 @@ def rarely(function: Callable, **keywords: Any) -> Compiled:
 
 
 @cache
-def _known(options: tuple[tuple[str, Any], ...]) -> bool:
-    """Whether the compiler takes these options; they change from one release to another."""
+def _taken(options: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+    """The options that the compiler takes; they change from one release to another."""
     if jax.default_backend() != "cpu":
-        return False
+        return ()
+    return options if _known(*options) else tuple(option for option in options if _known(option))
+
+
+def _known(*options: tuple[str, Any]) -> bool:
     try:
         jax.jit(lambda x: x, compiler_options=dict(options)).lower(0.0).compile()
     except Exception:  # whatever it says, it would say it to every program
