@@ -74,7 +74,9 @@ def numpyros(model: str, method: str, sites: list[str]) -> dict[str, Any]:
     from autoreparam import zoo
 
     problem = zoo.load(model)
-    built = reparam(problem.model, config={name: LocScaleReparam(0) for name in sites})
+    shapes = {name: own.split(",") if own else [] for name, _, own in map(_parts, sites)}
+    config = {name: LocScaleReparam(0, shape_params=own) for name, own in shapes.items()}
+    built = reparam(problem.model, config=config)
     mcmc = MCMC(NUTS(built), num_warmup=WARMUP, num_samples=DRAWS, num_chains=CHAINS,
                 progress_bar=False, chain_method=method)  # fmt: skip
     mcmc.run(jax.random.key(0), *problem.args, **problem.kwargs)
@@ -82,7 +84,7 @@ def numpyros(model: str, method: str, sites: list[str]) -> dict[str, Any]:
     seconds = time.perf_counter() - began
     from arviz_stats.base import array_stats
 
-    names = set(drawn) - {f"{name}_decentered" for name in sites}
+    names = set(drawn) - {f"{name}_decentered" for name in shapes}
     rows = np.concatenate([drawn[n].reshape(CHAINS, DRAWS, -1) for n in sorted(names)], axis=2)
     scalars = np.moveaxis(rows, 2, 0)
     bulk = array_stats.ess(scalars, method="bulk")
@@ -90,13 +92,21 @@ def numpyros(model: str, method: str, sites: list[str]) -> dict[str, Any]:
     return {"seconds": seconds, "ess": float(min(bulk.min(), tail.min()))}
 
 
+def _parts(site: str) -> tuple[str, str, str]:
+    return site.partition(":")
+
+
 def noncentered(model: str) -> list[str]:
-    """The sites to non-center."""
+    """The sites to non-center, each with the names of its shape parameters after a colon."""
     import autoreparam as ar
 
     problem = ar.zoo.load(model)
     program = ar.inspect(problem.model, problem.args, problem.kwargs, implicit=False)
-    return [site.name for site in program.candidates if site.parents]
+    return [
+        f"{site.name}:{','.join(site.shape_parameters or ())}"
+        for site in program.candidates
+        if site.parents
+    ]
 
 
 def summarize(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
