@@ -1,5 +1,7 @@
 """Equal expressions once, alike ones side by side: the same values, less to compile."""
 
+import subprocess
+import sys
 from collections import Counter
 
 import jax
@@ -147,6 +149,26 @@ def test_derivatives_of_a_models_own_are_not_taken_for_each_other():
 
     found = jax.grad(sum_computed_once(function))(jnp.ones(2))
     np.testing.assert_allclose(found, [30.0, 36.0])
+
+
+@pytest.mark.slow
+def test_every_process_makes_the_same_program():
+    code = """
+import hashlib, jax, jax.numpy as jnp
+from autoreparam.program.alike import sum_computed_once
+waste = [object() for _ in range({waste})]  # moves what comes after it in memory
+def function(x):
+    return [y for i in range(12) for y in (jnp.exp(x[i]), jnp.sin(x[i]), jnp.cos(x[i]) + x[0])]
+text = jax.jit(sum_computed_once(function)).lower(jnp.ones(12)).as_text()
+print(hashlib.sha256(text.encode()).hexdigest())
+"""
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code.format(waste=waste)], capture_output=True, check=True
+        ).stdout
+        for waste in (0, 1000, 54321)
+    }
+    assert len(found) == 1
 
 
 def test_a_function_that_prints_still_does(capfd):

@@ -39,7 +39,7 @@ def computed_once(function: Callable[P, T]) -> Callable[P, T]:
 
     def once(*args: P.args, **kwargs: P.kwargs) -> T:
         traced, shape, leaves = _traced(function, *args, **kwargs)
-        if traced.effects:  # what prints has no value that anything needs
+        if traced.effects:  # no output needs what is printed, so that it would be left out
             return function(*args, **kwargs)
         outputs, values = _evaluate(traced, leaves)
         structure = jax.tree.structure(shape)
@@ -197,8 +197,10 @@ class _Values:
 
     def sum(self, nodes: Sequence[Node]) -> Array:
         """The sum of scalars."""
-        ordered = sorted(nodes, key=lambda node: id(self._stack(node)))
-        return jnp.sum(jnp.stack([jnp.sum(self.stacked(run)) for _, run in self._runs(ordered)]))
+        by_stack: dict[int, list[Node]] = defaultdict(list)  # in the same order in every process
+        for node in nodes:
+            by_stack[id(self._stack(node))].append(node)
+        return jnp.sum(jnp.stack([jnp.sum(self.stacked(own)) for own in by_stack.values()]))
 
     def _runs(self, nodes: Sequence[Node]) -> list[tuple[_Stack | None, list[Node]]]:
         """Nodes next to each other that are in the same stack, or in none."""
