@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.health import judge, restart
 from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.state import RunState
+from autoreparam.mcmc.trail import Trail
 
 CHAINS, DRAWS, SIZE = 4, 60, 5
 

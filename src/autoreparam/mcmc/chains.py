@@ -9,40 +9,23 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from autoreparam.mcmc.hmc import Info, Kernel, State, blank_info
+from autoreparam.mcmc.hmc import Kernel, State
 from autoreparam.mcmc.interleaved import Slots, draw
 from autoreparam.mcmc.step_size import Adaptation, adapt
-from autoreparam.program.compiled import often
+from autoreparam.mcmc.trail import Trail, blank_trail, in_calls
+from autoreparam.program.compiled import accelerated, often
 from autoreparam.program.target import Target
 
 CHUNK = 25  # draws per call of the compiled program
 
 traces: list[str] = []  # one entry each time the chunk is traced; tests count them
-
-
-class Trail(NamedTuple):
-    """The draws of a chunk, in the coordinates of the last slot, and their statistics."""
-
-    position: Any  # (chain, draw, dim)
-    score: Any
-    logdensity: Any  # (chain, draw)
-    step_size: Any  # (chain, draw, slot)
-    info: Info  # (chain, draw, slot)
-
-
-def blank_trail(shape: tuple[int, ...], target: Target, slots: int) -> Trail:
-    """A trail of draws of this shape, to be written into."""
-    dtype = target.program.dtype
-    vector, per_slot = np.zeros((*shape, target.size), dtype), (*shape, slots)
-    sizes = np.zeros(per_slot, dtype)
-    return Trail(vector, vector, np.zeros(shape, dtype), sizes, blank_info(per_slot, dtype))
 
 
 @partial(often, static_argnames="kernel")
@@ -97,29 +80,29 @@ class Chains:
     def groups(self) -> list[slice]:
         """Which chains run together: on a CPU as many groups as cores, or one chain per group."""
         chains = len(self.keys)
-        if jax.default_backend() != "cpu":
+        if accelerated():
             return [slice(0, chains)]
         width = max(1, chains // (2 * cores())) if chains > 2 * cores() else 1
         return [slice(i, min(i + width, chains)) for i in range(0, chains, width)]
-
-    def blank(self, slots: int) -> Trail:
-        """The result of a chunk with no draws."""
-        return blank_trail((len(self.keys), 0), self.target, slots)
 
     def run(
         self, start: int, count: int, states: State, slots: Slots, adaptation: Adaptation
     ) -> tuple[State, Adaptation, Trail]:
         """`count` draws of every chain, numbered from `start`."""
 
-        def run_group(group: slice):
-            keys, state, adaptive = jax.tree.map(
-                lambda leaf: leaf[group], (self.keys, states, adaptation)
-            )
-            found = run_chunk(self.kernel, self.target, keys, start, count, state, slots, adaptive)
-            return jax.device_get(found)
+        def call(start: int, count: int, states: State, adaptation: Adaptation):
+            def run_group(group: slice):
+                mine = jax.tree.map(lambda leaf: leaf[group], (self.keys, states, adaptation))
+                keys, state, adaptive = mine
+                found = run_chunk(
+                    self.kernel, self.target, keys, start, count, state, slots, adaptive
+                )
+                return jax.device_get(found)
 
-        states, adaptation, trail = joined(run_group, self.groups)
-        return states, adaptation, jax.tree.map(lambda leaf: leaf[:, :count], trail)
+            states, adaptation, trail = joined(run_group, self.groups)
+            return states, adaptation, jax.tree.map(lambda leaf: leaf[:, :count], trail)
+
+        return in_calls(call, CHUNK, start, count, states, adaptation)
 
 
 def cores() -> int:

@@ -87,12 +87,12 @@ def transition(
         accepted = luck[0] < -error[0]
         kept = energy_at_start + jnp.where(accepted, error[0], 0)
         rate = jnp.exp(-jnp.maximum(error[0], 0))
-        return _choose(accepted, proposal, start), Outcome(rate, error[1], kept, taken)
+        return choose(accepted, proposal, start), Outcome(rate, error[1], kept, taken)
 
     def attempt(carried):
         number, proposal, errors, taken = carried
         ghost, second_try = number == GHOST, number == SECOND
-        begin = _choose(ghost, _turned(proposal), start)
+        begin = choose(ghost, _turned(proposal), start)
         size = jnp.where(second_try, step_size / again.finer, step_size)
         count = jnp.where(second_try, jnp.round(again.longer * steps).astype(jnp.int32), steps)
         end, found, done = follow(begin, size, count)
@@ -101,7 +101,7 @@ def transition(
         enough = (found[0] < again.patience) | (luck[0] < -found[0])
         stop = jnp.where(number == FIRST, enough, second_try & (found[1] == jnp.inf))
         number = jnp.where(stop, GHOST + 1, number + 1)
-        return number, _choose(ghost, proposal, end), errors, taken + done
+        return number, choose(ghost, proposal, end), errors, taken + done
 
     errors = jnp.full((3, 2), jnp.inf, dtype)
     carried = jax.lax.while_loop(
@@ -123,7 +123,7 @@ def transition(
         energy=energy_at_start + jnp.where(accepted, last[0], 0),
         steps=taken,
     )
-    return _choose(accepted, proposal, start), outcome
+    return choose(accepted, proposal, start), outcome
 
 
 def _log_again(error: Array, again: Again) -> Array:
@@ -136,5 +136,6 @@ def _turned(state: IntegratorState) -> IntegratorState:
     return state._replace(momentum=-state.momentum)
 
 
-def _choose(condition: Array, one: Any, other: Any) -> Any:
+def choose(condition: Array, one: Any, other: Any) -> Any:
+    """`jnp.where` for every array of two pytrees."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)

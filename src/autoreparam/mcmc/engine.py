@@ -11,14 +11,17 @@ import jax
 import numpy as np
 from jax import Array
 
-from autoreparam.mcmc.chains import Chains, Trail
+from autoreparam.mcmc.chains import Chains
 from autoreparam.mcmc.hmc import Kernel, State, Tuning, tuning_like
 from autoreparam.mcmc.interleaved import stack_slots
+from autoreparam.mcmc.lockstep import Together
 from autoreparam.mcmc.policy import Policy
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.mcmc.state import Ledger, RunState, Slot
 from autoreparam.mcmc.step_size import begin
+from autoreparam.mcmc.trail import Trail
 from autoreparam.mcmc.warmup import Step
+from autoreparam.program.compiled import accelerated
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
@@ -134,13 +137,15 @@ class Engine:
         )
         return state, trail
 
-    def chains(self, kernel: str) -> Chains:
+    def chains(self, kernel: str, slots: int) -> Chains | Together:
         """The chains with a kernel."""
         settings = self.settings
+        if accelerated() and kernel == "hmc" and slots == 1:
+            return Together(self.target, self.keys, settings.divergence)
         built = Kernel(kernel, self.max_tree_depth, settings.divergence, settings.again)
         return Chains(built, self.target, self.keys)
 
     def _run(self, state: RunState, draws: int) -> Any:
         slots = stack_slots(state.lams, state.tunings)
-        chains = self.chains(state.kernel)
+        chains = self.chains(state.kernel, len(state.slots))
         return chains.run(state.drawn, draws, state.chains, slots, state.adaptation)

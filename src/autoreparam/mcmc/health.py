@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.state import RunState
+from autoreparam.mcmc.trail import Trail
 
 
 class Health(NamedTuple):

@@ -117,24 +117,17 @@ class Kernel:
         tuning: Tuning,
         given: Array | None = None,
     ) -> tuple[State, Info]:
-        """Momenta are those of unit variance, so that only the integrator knows the metric.
-
-        Random numbers come from a single call: each one takes as long to compile as a small model.
-        """
-        size, dtype = state.position.size, state.position.dtype
-        above = np.nextafter(np.asarray(-1, dtype), np.asarray(0, dtype))  # -1 would be infinite
-        symmetric = jax.random.uniform(key, (size + 3,), dtype, above, 1.0)
-        momentum = np.sqrt(2).astype(dtype) * jax.lax.erf_inv(symmetric[3:])
-        uniform = (1 + symmetric[:3]) / 2
+        """Momenta are those of unit variance, so that only the integrator knows the metric."""
+        momentum, uniform = fresh_noise(key, state.position)
         stages = tuning.stages.astype(jnp.int32)
         steps, step_size = (
             jittered(uniform[0], tuning) if given is None else (given, tuning.step_size)
         )
         start = IntegratorState(state.position, momentum, state.logdensity, state.score)
         build = integrator(stages, *tuning.inverse_mass.halves())
-        one_step = build(logdensity, _kinetic_energy)
+        one_step = build(logdensity, kinetic_energy)
         end, outcome = transition(
-            start, one_step, _kinetic_energy, step_size, steps, jnp.log(uniform[1:]), self.again
+            start, one_step, kinetic_energy, step_size, steps, jnp.log(uniform[1:]), self.again
         )
         return State(end.position, end.logdensity, end.logdensity_grad), Info(
             acceptance_rate=outcome.acceptance,
@@ -145,7 +138,20 @@ class Kernel:
         )
 
 
-def _kinetic_energy(momentum: Array) -> Array:
+def fresh_noise(key: Array, position: Array) -> tuple[Array, Array]:
+    """Momenta of unit variance, and three uniform numbers.
+
+    All are from a single call: each one takes as long to compile as a small model.
+    """
+    size, dtype = position.size, position.dtype
+    above = np.nextafter(np.asarray(-1, dtype), np.asarray(0, dtype))  # -1 would be infinite
+    symmetric = jax.random.uniform(key, (size + 3,), dtype, above, 1.0)
+    momentum = np.sqrt(2).astype(dtype) * jax.lax.erf_inv(symmetric[3:])
+    return momentum, (1 + symmetric[:3]) / 2
+
+
+def kinetic_energy(momentum: Array) -> Array:
+    """The energy of momenta of unit variance."""
     return jnp.sum(momentum**2) / 2
 
 

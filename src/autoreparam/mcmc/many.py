@@ -17,13 +17,13 @@ import numpy as np
 from blackjax.adaptation.step_size import dual_averaging_adaptation, find_reasonable_step_size
 from jax import Array
 
-from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.hmc import Kernel, State, Tuning, blank_info, jittered
 from autoreparam.mcmc.integrator import LEAPFROG
 from autoreparam.mcmc.metric import Metric
 from autoreparam.mcmc.settings import DEFAULTS
 from autoreparam.mcmc.start import FIRST_STEP, look
 from autoreparam.mcmc.step_size import REASONABLE
+from autoreparam.mcmc.trail import Trail
 from autoreparam.program.compiled import often, rarely
 from autoreparam.program.many import Targets
 from autoreparam.program.parameterization import Parameterization

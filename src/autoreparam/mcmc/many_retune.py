@@ -15,11 +15,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import erfinv
 
-from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.interleaved import carry_state
 from autoreparam.mcmc.many import Fit
 from autoreparam.mcmc.settings import DEFAULTS
+from autoreparam.mcmc.trail import Trail
 from autoreparam.program.compiled import often, rarely
 from autoreparam.program.many import Targets
 from autoreparam.program.target import Target

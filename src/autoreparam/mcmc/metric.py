@@ -20,10 +20,12 @@ from blackjax.mcmc import metrics
 from jax import Array
 
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
+from autoreparam.program.compiled import accelerated
 from autoreparam.program.move import held_out
 
 LARGE = 1e30  # whitened draws are about 1
 TINY = float(np.finfo(float).tiny)
+MOST_ROWS = 512  # of a square matrix to multiply by
 QUICK = 0.25  # share of the draws: one number needs fewer than a matrix
 
 
@@ -46,6 +48,10 @@ class Metric(NamedTuple):
     def rank(self) -> int:
         """How many directions are used."""
         return int(np.sum(np.asarray(self.stretch) != 1))
+
+    def plain(self) -> Metric:
+        """The diagonal alone."""
+        return Metric(self.diagonal, self.directions[:, :0], self.stretch[:0])
 
     def whiten(self, position: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rows of positions and scores in the coordinates where this metric is the identity."""
@@ -96,12 +102,18 @@ class Metric(NamedTuple):
         """The function that stretches a vector along the directions, if any is used."""
         if self.stretch.shape[-1] == 0:
             return lambda vector: vector
-        # Here and not below, where it would be repeated at every leapfrog step.
-        used = jnp.any(self.stretch != 1)
 
         def along(vector: Array) -> Array:
             return vector + self.directions @ ((stretch - 1) * (self.directions.T @ vector))
 
+        if accelerated():  # where one product takes less time than two, or than a branch
+            if len(self.directions) > MOST_ROWS:
+                return along
+            whole = jnp.eye(len(self.directions), dtype=stretch.dtype)
+            whole += (self.directions * (stretch - 1)) @ self.directions.T
+            return lambda vector: whole @ vector
+        # Here and not below, where it would be repeated at every leapfrog step.
+        used = jnp.any(self.stretch != 1)
         return lambda vector: jax.lax.cond(used, along, lambda same: same, vector)
 
 

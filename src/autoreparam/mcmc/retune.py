@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 
-from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.health import judge, restart
 from autoreparam.mcmc.hmc import State
@@ -22,11 +20,13 @@ from autoreparam.mcmc.metric import fastest, fit_metric, spread
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.mcmc.state import RunState
 from autoreparam.mcmc.step_size import REASONABLE, for_gaussian, settled
+from autoreparam.mcmc.trail import Trail, joined_draws
 from autoreparam.mcmc.trajectory import best_length
 from autoreparam.mcmc.warmup import window_of
 from autoreparam.program.move import move
 from autoreparam.program.parameterization import Parameterization
 
+MOST_ROWS = 10_000  # of all chains: more would teach nothing more, and take time
 STILL_CLIMBING = (
     "The chains were still on their way to the posterior at the end of warm-up, so that λ, metric "
     "and step size were learned from other places. Use a longer warmup, or give values with init."
@@ -39,7 +39,7 @@ def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool)
     Chains that are lost go on from where others are. After the last two windows of warm-up, only
     the step size is retuned. The chains are carried to the coordinates of the new λ.
     """
-    whole = _joined(window)
+    whole = joined_draws(window)
     health = judge(whole)
     late = _Late(whole, health.sound, engine.settings)
     sizes = _step_sizes(engine, state, late, last)
@@ -193,21 +193,21 @@ def _carried(
     return move(engine.target, position, score, own, lam)[:2]
 
 
-def _joined(window: Sequence[Trail]) -> Trail:
-    """All chunks of a window in one."""
-    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *window)
-
-
 class _Late:
-    """What the sound chains of a window left behind, but for its first part."""
+    """What the sound chains of a window left behind, but for its first part.
+
+    Of thousands of chains it is every second draw, or fewer.
+    """
 
     def __init__(self, window: Trail, sound: np.ndarray, settings: SamplerSettings) -> None:
         self._parts = {**window._asdict(), **window.info._asdict()}
-        self._first = int(settings.settling * window.position.shape[1])
         self.sound, self.draws = sound, window.position.shape[1]
+        first = int(settings.settling * self.draws)
+        rows = (self.draws - first) * int(np.sum(sound))
+        self._kept = slice(first, None, max(1, rows // MOST_ROWS))
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self._parts[name][self.sound, self._first :]
+        return self._parts[name][self.sound, self._kept]
 
     def rows(self, name: str) -> np.ndarray:
         """All chains pooled."""

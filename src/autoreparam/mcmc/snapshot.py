@@ -11,9 +11,9 @@ import jax
 import numpy as np
 
 from autoreparam.errors import CheckpointError
-from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.hmc import Info
 from autoreparam.mcmc.state import Ledger, RunState
+from autoreparam.mcmc.trail import Trail
 from autoreparam.mcmc.warmup import Step
 
 WORDS = "words"  # the array that holds everything except numeric arrays, as JSON

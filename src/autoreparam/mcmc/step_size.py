@@ -86,9 +86,11 @@ def settled(
 def _ratio(errors: np.ndarray, mean: float, target: float) -> float:
     """The error that gives the target acceptance, if these errors give this mean acceptance."""
     low, high = -10.0, 5.0
+    different, counts = np.unique(errors, return_counts=True)  # chains may share their step sizes
     for _ in range(40):  # importing SciPy's root finders would take longer than all of this
         log_k = (low + high) / 2
-        expected = sum(erfc(np.exp(log_k) * error) for error in errors) / len(errors)
+        rates = [erfc(np.exp(log_k) * error) for error in different]
+        expected = counts @ rates / len(errors)
         low, high = (log_k, high) if expected > mean else (low, log_k)
     return _depth(target) / np.exp(log_k)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from autoreparam.mcmc.chains import CHUNK
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
+from autoreparam.program.compiled import accelerated
 
+CHUNK = 25  # draws between two checkpoints
+CHUNK_TOGETHER = 250  # the same on an accelerator, where each call is a wait
 LAST_WINDOWS = 2  # for the step size only: the second checks the first
 
 
@@ -49,4 +51,5 @@ def window_of(draws: int) -> list[Step]:
 
 def chunks_of(phase: str, draws: int) -> list[Step]:
     """The given number of draws of a phase, as calls of the compiled chunk."""
-    return [Step(phase, min(CHUNK, draws - done)) for done in range(0, draws, CHUNK)]
+    most = CHUNK_TOGETHER if accelerated() else CHUNK
+    return [Step(phase, min(most, draws - done)) for done in range(0, draws, most)]

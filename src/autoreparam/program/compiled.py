@@ -63,10 +63,15 @@ def rarely(function: Callable, **keywords: Any) -> Compiled:
     return Compiled(function, TO_RUN_RARELY, **keywords)
 
 
+def accelerated() -> bool:
+    """Whether programs run on something else than a CPU."""
+    return jax.default_backend() != "cpu"
+
+
 @cache
 def _taken(options: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
     """The options that the compiler takes; they change from one release to another."""
-    if jax.default_backend() != "cpu":
+    if accelerated():
         return ()
     return options if _known(*options) else tuple(option for option in options if _known(option))
 

@@ -7,6 +7,7 @@ included. Here autocorrelations are pooled over chains, and draws are sorted onc
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +28,10 @@ class Pooled(NamedTuple):
     r_hat: np.ndarray
 
 
-def pooled(scalars: np.ndarray, tails: tuple[float, float]) -> Pooled:
-    """ESS and nested R-hat of draws, (scalar, chain, draw).
+def pooled(
+    scalars: np.ndarray, tails: tuple[float, float], groups: np.ndarray | None = None
+) -> Pooled:
+    """ESS and nested R-hat of draws, (scalar, chain, draw); `groups` are their superchains.
 
     As in ArviZ's R-hat, draws are replaced by normal scores of their ranks, once as they are, to
     see locations differ, and once folded at the median, to see scales differ. Halves of
@@ -38,13 +41,16 @@ def pooled(scalars: np.ndarray, tails: tuple[float, float]) -> Pooled:
     found = Pooled(*np.full((4, count), np.nan))
     if not length:
         return found
-    groups = superchains(chains)
+    groups = superchains(chains) if groups is None else groups
     if length > 1:
         groups = np.concatenate([groups, groups + groups[-1] + 1])
     quantiles = _blom(chains * length)
-    for i, draws in enumerate(scalars):
+
+    @np.errstate(all="ignore")  # in this thread
+    def one(i: int) -> None:
+        draws = scalars[i]
         if np.isnan(draws).any():
-            continue
+            return
         order = np.argsort(draws, axis=None)
         plain, folded = normal_scores(draws, order, quantiles)
         location, scale = (nested_r_hat(_halves(scores), groups) for scores in (plain, folded))
@@ -52,6 +58,9 @@ def pooled(scalars: np.ndarray, tails: tuple[float, float]) -> Pooled:
         found.bulk[i], found.means[i] = ess(plain), ess(draws)
         ends = np.quantile(draws.ravel()[order], tails)  # quicker where they are sorted
         found.tail[i] = min(ess(draws <= end) for end in ends)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(one, range(count)))
     return found
 
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autoreparam.results.pooled import pooled
-from autoreparam.results.superchains import MANY_CHAINS
+from autoreparam.results.superchains import MANY_CHAINS, superchains
 
 if TYPE_CHECKING:
     import xarray
 
 COLUMNS = ("mean", "sd", "5%", "95%", "mcse_mean", "ess_bulk", "ess_tail", "r_hat")
+ENOUGH_DRAWS = 2**16  # of many chains, to know how good the draws are
 TAILS = (0.05, 0.95)  # of Vehtari and others (2021) and of Stan; ArviZ's own are 11% and 89%
 
 
@@ -73,14 +74,17 @@ def measure(variable: xarray.DataArray, only: np.ndarray | None = None) -> Measu
     """ArviZ's ESS and R-hat of every scalar of a variable that varies; NaN for the others.
 
     R-hat of many chains is nested R-hat. `only`, as long as the variable, says which scalars to
-    measure.
+    measure; of thousands of chains, some then stand for all.
     """
     from arviz_stats.base import array_stats
 
     labels, values = scalar_names(variable), _flat(variable)
+    chains, groups = len(values), superchains(len(values))
     if only is not None:
-        labels, values = [labels[i] for i in np.flatnonzero(only)], values[..., only]
-    chains, draws, count = values.shape
+        some = _some_chains(values)
+        labels, groups = [labels[i] for i in np.flatnonzero(only)], groups[some]
+        values = values[some][..., only]
+    draws, count = values.shape[1:]
     scalars = np.moveaxis(np.asarray(values, dtype=float), 2, 0)
     varies = np.zeros(count, dtype=bool)
     if scalars.size:
@@ -89,8 +93,8 @@ def measure(variable: xarray.DataArray, only: np.ndarray | None = None) -> Measu
     bulk, tail, means, r_hat = (np.full(count, np.nan) for _ in range(4))
     if chains >= MANY_CHAINS:
         with np.errstate(all="ignore"):
-            found = pooled(scalars[varies], TAILS)
-        bulk[varies], tail[varies], means[varies], r_hat[varies] = found
+            *effective, r_hat[varies] = pooled(scalars[varies], TAILS, groups)
+        bulk[varies], tail[varies], means[varies] = np.multiply(effective, chains / len(values))
     elif varies.any() and draws >= 4:
         moving = scalars[varies]
         with np.errstate(all="ignore"):
@@ -140,7 +144,10 @@ def slowness(values: np.ndarray) -> np.ndarray:
 
     It is large where ESS is small or chains disagree, and takes a thousandth of the time of either.
     Draws are squashed, so that heavy tails do not hide it; their absolute values are checked too.
+    Of thousands of chains some are looked at, and the others only for numbers that are not finite.
     """
+    finite = np.isfinite(values.sum(axis=(0, 1), dtype=float))
+    values = values[_some_chains(values)]
     draws, count = values.shape[1:]
     length = max(1, int(draws**0.5))
     found, block = np.zeros(count), 64  # few enough to stay in a cache
@@ -154,7 +161,14 @@ def slowness(values: np.ndarray) -> np.ndarray:
         # A scalar that does not vary has no ratio and no ESS; one that is not finite is the worst.
         still = (here == here[:1, :1]).all(axis=(0, 1))
         found[first : first + block] = np.where(still, 0, np.nan_to_num(ratio, nan=np.inf))
-    return found
+    return np.where(finite, found, np.inf)
+
+
+def _some_chains(values: np.ndarray) -> slice:
+    """All chains of draws, (chain, draw, ...), or evenly spread ones that have draws enough."""
+    chains, draws = values.shape[:2]
+    least = max(MANY_CHAINS, -(-ENOUGH_DRAWS // max(draws, 1)))
+    return slice(None, None, max(1, chains // least))
 
 
 def _batch_ratio(x: np.ndarray, length: int) -> np.ndarray:

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 from autoreparam.errors import SamplingWarning
-from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.integrator import INTEGRATORS
+from autoreparam.mcmc.trail import Trail, blank_trail
 from autoreparam.program.named import constants
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.pointwise import inseparable
@@ -243,7 +243,7 @@ def _without_scores(trail: Trail) -> Trail:
 def _joined(session: Session, chunks: list[Chunk], thin: int, part: Callable[[Trail], Any]) -> Any:
     """A part of all chunks of a phase, joined, keeping every `thin`-th draw."""
     state = session.state
-    blank = session.engine.chains(state.kernel).blank(len(state.lams))
+    blank = blank_trail((session.settings.chains, 0), session.engine.target, len(state.lams))
     parts = [part(trail) for trail in (blank, *(chunk.trail for chunk in chunks))]
     whole = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
     return jax.tree.map(lambda leaf: leaf[:, thin - 1 :: thin], whole)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.state import RunState
+from autoreparam.mcmc.trail import Trail
 from autoreparam.mcmc.warmup import chunks_of
 from autoreparam.results.advice import suffice
 from autoreparam.run.mapping import by_rows, map_back

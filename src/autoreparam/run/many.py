@@ -13,11 +13,12 @@ import numpy as np
 
 from autoreparam.errors import ModelError
 from autoreparam.learn.many import fit_inside
-from autoreparam.mcmc.chains import Trail, joined
+from autoreparam.mcmc.chains import joined
 from autoreparam.mcmc.many import Fit, begin, run_window
 from autoreparam.mcmc.many_retune import retune, settle
 from autoreparam.mcmc.settings import DEFAULTS
 from autoreparam.mcmc.start import untouched
+from autoreparam.mcmc.trail import Trail
 from autoreparam.mcmc.warmup import LAST_WINDOWS, windows
 from autoreparam.program.compiled import often
 from autoreparam.program.diagnose import nonfinite

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 
 from autoreparam.errors import CheckpointError
-from autoreparam.mcmc.chains import Trail
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.retune import retune
 from autoreparam.mcmc.snapshot import pack, pack_trail, unpack, unpack_trail
 from autoreparam.mcmc.state import RunState
+from autoreparam.mcmc.trail import Trail
 from autoreparam.mcmc.warmup import Step
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.results.progress import Progress

@@ -1,0 +1,49 @@
+"""What chains leave behind: their draws and what is known about each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from autoreparam.mcmc.hmc import Info, blank_info
+from autoreparam.program.target import Target
+
+
+class Trail(NamedTuple):
+    """The draws of a chunk, in the coordinates of the last slot, and their statistics."""
+
+    position: Any  # (chain, draw, dim)
+    score: Any
+    logdensity: Any  # (chain, draw)
+    step_size: Any  # (chain, draw, slot)
+    info: Info  # (chain, draw, slot)
+
+
+def blank_trail(shape: tuple[int, ...], target: Target, slots: int) -> Trail:
+    """A trail of draws of this shape, to be written into."""
+    dtype = target.program.dtype
+    vector, per_slot = np.zeros((*shape, target.size), dtype), (*shape, slots)
+    sizes = np.zeros(per_slot, dtype)
+    return Trail(vector, vector, np.zeros(shape, dtype), sizes, blank_info(per_slot, dtype))
+
+
+def joined_draws(trails: Sequence[Trail]) -> Trail:
+    """Trails of the same chains, one after another, as one."""
+    if len(trails) == 1:
+        return trails[0]
+    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *trails)
+
+
+def in_calls(
+    call: Callable, most: int, start: int, count: int, states: Any, adaptation: Any
+) -> tuple[Any, Any, Trail]:
+    """`count` draws in calls of at most `most`: `call(start, count, states, adaptation)`."""
+    trails = []
+    for first in range(start, start + max(count, 1), most):
+        draws = min(most, start + count - first)
+        states, adaptation, trail = call(first, draws, states, adaptation)
+        trails.append(trail)
+    return states, adaptation, joined_draws(trails)
