@@ -41,13 +41,13 @@ def pooled(scalars: np.ndarray, tails: tuple[float, float]) -> Pooled:
     groups = superchains(chains)
     if length > 1:
         groups = np.concatenate([groups, groups + groups[-1] + 1])
-    quantiles = _blom(chains * length)
+    quantiles = blom(chains * length)
     for i, draws in enumerate(scalars):
         if np.isnan(draws).any():
             continue
         order = np.argsort(draws, axis=None)
         plain, folded = normal_scores(draws, order, quantiles)
-        location, scale = (nested_r_hat(_halves(scores), groups) for scores in (plain, folded))
+        location, scale = (nested_r_hat(halves(scores), groups) for scores in (plain, folded))
         found.r_hat[i] = np.fmax(location, scale)
         found.bulk[i], found.means[i] = ess(plain), ess(draws)
         ends = np.quantile(draws.ravel()[order], tails)  # quicker where they are sorted
@@ -55,7 +55,7 @@ def pooled(scalars: np.ndarray, tails: tuple[float, float]) -> Pooled:
     return found
 
 
-def _halves(draws: np.ndarray) -> np.ndarray:
+def halves(draws: np.ndarray) -> np.ndarray:
     """The first half of each chain, then the second half of each; a draw in between is left out."""
     half = draws.shape[1] // 2
     return np.concatenate([draws[:, :half], draws[:, -half:]]) if half else draws
@@ -84,7 +84,7 @@ def _scores(ordered: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
     return np.repeat(quantiles[first + last - 1], last - first)
 
 
-def _blom(count: int) -> np.ndarray:
+def blom(count: int) -> np.ndarray:
     """Blom's normal scores of the ranks 1, 1.5, 2, ..., count."""
     ranks = 1 + np.arange(2 * count - 1) / 2
     return ndtri((ranks - 3 / 8) / (count + 1 / 4))
@@ -101,7 +101,7 @@ def ess(draws: np.ndarray) -> float:
     if np.ptp(values) < np.finfo(float).resolution:
         return float(values.size)
     values -= values.mean()
-    sums = _lagged_sums(values)  # there are n - t products at lag t
+    sums = lagged_sums(values)  # there are n - t products at lag t
     pairs = np.append(sums, np.zeros(len(sums) % 2)).reshape(-1, 2).sum(axis=1) / sums[0]
     if np.isnan(pairs).any():
         return np.nan
@@ -110,7 +110,7 @@ def ess(draws: np.ndarray) -> float:
     return float(values.size / max(time, 1 / np.log10(values.size)))  # ArviZ's bound
 
 
-def _lagged_sums(centered: np.ndarray) -> np.ndarray:
+def lagged_sums(centered: np.ndarray) -> np.ndarray:
     """The products of draws of the same chain, summed, for every lag.
 
     A product of matrices is as fast for short chains, but its threads get in each other's way.
