@@ -5,7 +5,6 @@ import time
 import warnings
 from dataclasses import replace
 
-import jax
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -298,7 +297,7 @@ def starts(monkeypatch):
         settings = replace(SETTINGS, chains=chains, parameterization=parameterization)
         engine = build_engine(ar.inspect(groups, (Y,)), settings)
         state = first_state(engine, settings, parameterization, init, Progress(False))
-        assert len(np.unique(jax.random.key_data(engine.keys), axis=0)) == chains
+        assert len(np.unique(engine.keys, axis=0)) == chains
         return np.asarray(state.chains.position)
 
     return call

@@ -19,7 +19,7 @@ from jax import Array
 from autoreparam.mcmc.hmc import Info, Kernel, State, blank_info
 from autoreparam.mcmc.interleaved import Slots, draw
 from autoreparam.mcmc.step_size import Adaptation, adapt
-from autoreparam.program.compiled import often
+from autoreparam.program.compiled import often, rarely
 from autoreparam.program.target import Target
 
 CHUNK = 25  # draws per call of the compiled program
@@ -45,6 +45,28 @@ def blank_trail(shape: tuple[int, ...], target: Target, slots: int) -> Trail:
     return Trail(vector, vector, np.zeros(shape, dtype), sizes, blank_info(per_slot, dtype))
 
 
+def as_row(entry: Trail) -> Array:
+    """One draw as a vector: nine arrays to write into take a tenth of the time to compile."""
+    return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(entry)])
+
+
+def from_rows(rows: np.ndarray, target: Target, slots: int) -> Trail:
+    """The draws whose vectors are along the last axis."""
+    leaves, structure = jax.tree.flatten(blank_trail((), target, slots))
+    parts = np.split(rows, np.cumsum([leaf.size for leaf in leaves])[:-1], axis=-1)
+    shaped = [
+        part.reshape(*rows.shape[:-1], *leaf.shape).astype(leaf.dtype)
+        for part, leaf in zip(parts, leaves)
+    ]
+    return jax.tree.unflatten(structure, shaped)
+
+
+@partial(rarely, static_argnames="chains")
+def chain_keys(seed: Array, chains: int) -> Array:
+    """The words of one key per chain: numpy can take some of them, and JAX would compile that."""
+    return jax.random.key_data(jax.random.split(jax.random.key(seed), chains))
+
+
 @partial(often, static_argnames="kernel")
 def run_chunk(
     kernel: Kernel,
@@ -55,8 +77,8 @@ def run_chunk(
     states: State,
     slots: Slots,
     adaptation: Adaptation,
-) -> tuple[State, Adaptation, Trail]:
-    """Up to CHUNK draws of each chain, numbered from `start`; `count` says how many.
+) -> tuple[State, Adaptation, Array]:
+    """Up to CHUNK draws of each chain, as rows, numbered from `start`; `count` says how many.
 
     The randomness of a draw depends only on its chain's key and its number, so cutting a run into
     different chunks, or resuming it, changes nothing.
@@ -65,17 +87,18 @@ def run_chunk(
 
     def one_chain(key: Array, state: State, adaptation: Adaptation):
         def step(i: Array, carried):
-            state, adaptation, trail = carried
+            state, adaptation, rows = carried
             sizes = jnp.where(adaptation.active, adaptation.step_size(), slots.tuning.step_size)
-            state, info = draw(
-                kernel, jax.random.fold_in(key, start + i), target, state, slots, sizes
-            )
+            own = jax.random.fold_in(jax.random.wrap_key_data(key), start + i)
+            state, info = draw(kernel, own, target, state, slots, sizes)
             entry = Trail(state.position, state.score, state.logdensity, sizes, info)
-            trail = jax.tree.map(lambda all_, one: all_.at[i].set(one), trail, entry)
-            return state, adapt(adaptation, info.acceptance_rate), trail
+            rows = jax.lax.dynamic_update_index_in_dim(rows, as_row(entry), i, 0)
+            return state, adapt(adaptation, info.acceptance_rate), rows
 
-        trail = blank_trail((CHUNK,), target, len(slots.tuning.step_size))
-        return jax.lax.fori_loop(0, count, step, (state, adaptation, trail))
+        blank = blank_trail((), target, len(slots.tuning.step_size))
+        width = sum(leaf.size for leaf in jax.tree.leaves(blank))
+        rows = jnp.zeros((CHUNK, width), target.program.dtype)
+        return jax.lax.fori_loop(0, count, step, (state, adaptation, rows))
 
     chains = keys, states, adaptation
     if len(keys) > 1:
@@ -91,7 +114,7 @@ class Chains:
 
     kernel: Kernel
     target: Target
-    keys: Array  # one per chain
+    keys: np.ndarray  # the words of one per chain
 
     @property
     def groups(self) -> list[slice]:
@@ -118,8 +141,8 @@ class Chains:
             found = run_chunk(self.kernel, self.target, keys, start, count, state, slots, adaptive)
             return jax.device_get(found)
 
-        states, adaptation, trail = joined(run_group, self.groups)
-        return states, adaptation, jax.tree.map(lambda leaf: leaf[:, :count], trail)
+        states, adaptation, rows = joined(run_group, self.groups)
+        return states, adaptation, from_rows(rows[:, :count], self.target, len(slots.tuning[0]))
 
 
 def cores() -> int:

@@ -8,8 +8,13 @@ from typing import Any
 
 import jax
 
-# XLA's newer way to fuse loops takes up to twice the time to compile; gradients hardly gain.
-TO_RUN_OFTEN = (("xla_cpu_use_fusion_emitters", False),)
+# XLA's newer way to fuse loops takes up to twice the time to compile; gradients hardly gain. Nor do
+# they from the last level of optimization; and parts that are compiled apart repeat each other.
+TO_RUN_OFTEN = (
+    ("xla_cpu_use_fusion_emitters", False),
+    ("xla_backend_optimization_level", 2),
+    ("xla_cpu_parallel_codegen_split_count", 1),
+)
 # A third of the time to compile, half the speed: for what is called a few times per run.
 TO_RUN_RARELY = (
     *TO_RUN_OFTEN,
