@@ -19,10 +19,11 @@ from jax import Array
 from autoreparam.mcmc.hmc import Info, Kernel, State, blank_info
 from autoreparam.mcmc.interleaved import Slots, draw
 from autoreparam.mcmc.step_size import Adaptation, adapt
-from autoreparam.program.compiled import often, rarely
+from autoreparam.program.compiled import often, on_little, rarely
 from autoreparam.program.target import Target
 
 CHUNK = 25  # draws per call of the compiled program
+LITTLE = 1000  # numbers in the data
 
 traces: list[str] = []  # one entry each time the chunk is traced; tests count them
 
@@ -67,7 +68,6 @@ def chain_keys(seed: Array, chains: int) -> Array:
     return jax.random.key_data(jax.random.split(jax.random.key(seed), chains))
 
 
-@partial(often, static_argnames="kernel")
 def run_chunk(
     kernel: Kernel,
     target: Target,
@@ -108,6 +108,9 @@ def run_chunk(
     return jax.tree.map(lambda leaf: leaf[None], found)
 
 
+_often, _on_little = (kind(run_chunk, static_argnames="kernel") for kind in (often, on_little))
+
+
 @dataclass(frozen=True)
 class Chains:
     """Chains in groups: each group is a vectorized call, and groups run in parallel threads."""
@@ -133,12 +136,14 @@ class Chains:
         self, start: int, count: int, states: State, slots: Slots, adaptation: Adaptation
     ) -> tuple[State, Adaptation, Trail]:
         """`count` draws of every chain, numbered from `start`."""
+        size = sum(map(np.size, jax.tree.leaves(self.target)))
+        program = _on_little if size < LITTLE else _often
 
         def run_group(group: slice):
             keys, state, adaptive = jax.tree.map(
                 lambda leaf: leaf[group], (self.keys, states, adaptation)
             )
-            found = run_chunk(self.kernel, self.target, keys, start, count, state, slots, adaptive)
+            found = program(self.kernel, self.target, keys, start, count, state, slots, adaptive)
             return jax.device_get(found)
 
         states, adaptation, rows = joined(run_group, self.groups)
