@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 from autoreparam.program import compiled
-from autoreparam.program.compiled import Compiled, often, rarely
+from autoreparam.program.compiled import Compiled, often, on_little, rarely
 
 
 def double(x, by=2):
     return by * x
 
 
-@pytest.mark.parametrize("kind", [often, rarely])
+@pytest.mark.parametrize("kind", [often, on_little, rarely])
 def test_a_program_is_what_jit_makes_of_it(kind):
     program = kind(double, static_argnames="by")
     x = np.arange(3.0)

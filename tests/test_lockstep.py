@@ -15,6 +15,7 @@ from test_sampling import worst_z
 
 import autoreparam as ar
 from autoreparam.mcmc import engine, lockstep, metric, warmup
+from autoreparam.mcmc.chains import chain_keys
 from autoreparam.mcmc.hmc import Kernel, jittered, tuning_like
 from autoreparam.mcmc.interleaved import stack_slots
 from autoreparam.mcmc.metric import Metric
@@ -48,7 +49,7 @@ class Case:
         inverse_mass = Metric(np.array([0.5, 2.0], dtype), directions, stretch)
         self.tuning = tuning_like(self.target, step_size=0.4, num_steps=6.0, jitter=0.5,
                                   stages=stages, inverse_mass=inverse_mass)  # fmt: skip
-        self.keys = jax.random.split(jax.random.key(0), CHAINS)
+        self.keys = np.asarray(chain_keys(0, CHAINS))
         positions = 0.1 * jax.random.normal(jax.random.key(1), (CHAINS, self.target.size))
         states = jax.vmap(lambda p: Kernel("hmc").init(self.target, p, self.lam))(positions)
         self.states = jax.device_get(states)
@@ -71,7 +72,7 @@ def test_draws_are_those_of_each_chain_alone(stages, turned):
     @jax.jit
     def alone(key, state, number, steps, size):
         tuning = case.tuning._replace(step_size=size)
-        key = jax.random.fold_in(key, number)
+        key = jax.random.fold_in(jax.random.wrap_key_data(key), number)
         return kernel.travel(key, case.target, state, case.lam, tuning, steps)
 
     for chain in range(CHAINS):

@@ -15,7 +15,7 @@ import autoreparam as ar
 from autoreparam.errors import AutoreparamError, SamplingWarning
 from autoreparam.learn.elbo import fit_elbo
 from autoreparam.mcmc import chains as chains_module
-from autoreparam.mcmc.chains import Chains
+from autoreparam.mcmc.chains import Chains, chain_keys, from_rows, run_chunk
 from autoreparam.mcmc.hmc import Kernel, tuning_like
 from autoreparam.mcmc.interleaved import draw, stack_slots
 from autoreparam.mcmc.step_size import begin
@@ -131,17 +131,17 @@ def test_chains_together_equal_chains_one_by_one(kernel):
     target = Target(ar.inspect(groups, (Y,)))
     lam = ar.Parameterization.constant(target.program, 0.3)
     tuning = tuning_like(target, step_size=0.3, num_steps=5.0)
-    keys = jax.random.split(jax.random.key(0), 4)
+    keys = np.asarray(chain_keys(0, 4))
     positions = 0.1 * jax.random.normal(jax.random.key(1), (4, target.size))
     states = jax.vmap(lambda p: Kernel(kernel).init(target, p, lam))(positions)
     adaptation = begin(np.full((4, 1), 0.3), False, 0.8)
     slots = stack_slots([lam], [tuning])
+    chunk = jax.jit(run_chunk, static_argnames="kernel")
 
     def run(which):
         take = jax.tree.map(lambda leaf: leaf[which], (keys, states, adaptation))
-        from autoreparam.mcmc.chains import run_chunk
-
-        return run_chunk(Kernel(kernel), target, take[0], 0, 20, take[1], slots, take[2])[2]
+        rows = chunk(Kernel(kernel), target, take[0], 0, 20, take[1], slots, take[2])[2]
+        return from_rows(np.asarray(rows), target, 1)
 
     together = run(np.arange(4)).position[:, :20]
     alone = np.concatenate([run(np.array([i])).position[:, :20] for i in range(4)])
@@ -254,7 +254,7 @@ def test_thinning_keeps_every_nth_draw_of_the_same_run():
 def test_chains_run_in_groups_that_cover_them_once():
     target = Target(ar.inspect(groups, (Y,)))
     for count in (1, 3, 4, 9, 1000):
-        keys = jax.random.split(jax.random.key(0), count)
+        keys = chain_keys(0, count)
         covered = [i for g in Chains(Kernel("hmc"), target, keys).groups for i in range(count)[g]]
         assert covered == list(range(count))
 

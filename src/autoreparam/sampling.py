@@ -32,6 +32,7 @@ from autoreparam.results.storage import Store
 from autoreparam.run.begin import blank_state, build_engine, check_init, first_state
 from autoreparam.run.clock import Clock
 from autoreparam.run.finish import build_tree, warned
+from autoreparam.run.garbage import only_new
 from autoreparam.run.notes import about_call
 from autoreparam.run.precision import begin_precisely, in_precision
 from autoreparam.run.rescue import rescuing
@@ -161,7 +162,7 @@ def sample(
         return Session(settings, engine, replace(state, notes=(*about, *state.notes)), store)
 
     clock = Clock()
-    with rescuing() as kept, in_precision(precision), ExitStack() as stack:
+    with rescuing() as kept, in_precision(precision), only_new(), ExitStack() as stack:
         with Progress(progress) as bar, meanwhile(load_libraries):
             kept.session = begin_precisely(partial(begin, bar), precision, stack)
             clock.begin(kept.session)
@@ -213,7 +214,7 @@ def resume(
     shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive, brought).checked()
     check_flag("progress", progress)
     store = Store.open(as_path(checkpoint, "checkpoint"), alone=True)
-    with rescuing() as kept, ExitStack() as stack:
+    with rescuing() as kept, only_new(), ExitStack() as stack:
         stack.callback(store.close)
         settings = _settings_of(store, draws)
         stack.enter_context(

@@ -19,16 +19,22 @@ from jax import Array
 from autoreparam.mcmc.hmc import Kernel, State
 from autoreparam.mcmc.interleaved import Slots, draw
 from autoreparam.mcmc.step_size import Adaptation, adapt
-from autoreparam.mcmc.trail import Trail, blank_trail, in_calls
-from autoreparam.program.compiled import accelerated, often
+from autoreparam.mcmc.trail import Trail, as_row, blank_trail, from_rows, in_calls
+from autoreparam.program.compiled import accelerated, often, on_little, rarely
 from autoreparam.program.target import Target
 
 CHUNK = 25  # draws per call of the compiled program
+LITTLE = 1000  # numbers in the data
 
 traces: list[str] = []  # one entry each time the chunk is traced; tests count them
 
 
-@partial(often, static_argnames="kernel")
+@partial(rarely, static_argnames="chains")
+def chain_keys(seed: Array, chains: int) -> Array:
+    """The words of one key per chain: numpy can take some of them, and JAX would compile that."""
+    return jax.random.key_data(jax.random.split(jax.random.key(seed), chains))
+
+
 def run_chunk(
     kernel: Kernel,
     target: Target,
@@ -38,8 +44,8 @@ def run_chunk(
     states: State,
     slots: Slots,
     adaptation: Adaptation,
-) -> tuple[State, Adaptation, Trail]:
-    """Up to CHUNK draws of each chain, numbered from `start`; `count` says how many.
+) -> tuple[State, Adaptation, Array]:
+    """Up to CHUNK draws of each chain, as rows, numbered from `start`; `count` says how many.
 
     The randomness of a draw depends only on its chain's key and its number, so cutting a run into
     different chunks, or resuming it, changes nothing.
@@ -48,17 +54,18 @@ def run_chunk(
 
     def one_chain(key: Array, state: State, adaptation: Adaptation):
         def step(i: Array, carried):
-            state, adaptation, trail = carried
+            state, adaptation, rows = carried
             sizes = jnp.where(adaptation.active, adaptation.step_size(), slots.tuning.step_size)
-            state, info = draw(
-                kernel, jax.random.fold_in(key, start + i), target, state, slots, sizes
-            )
+            own = jax.random.fold_in(jax.random.wrap_key_data(key), start + i)
+            state, info = draw(kernel, own, target, state, slots, sizes)
             entry = Trail(state.position, state.score, state.logdensity, sizes, info)
-            trail = jax.tree.map(lambda all_, one: all_.at[i].set(one), trail, entry)
-            return state, adapt(adaptation, info.acceptance_rate), trail
+            rows = jax.lax.dynamic_update_index_in_dim(rows, as_row(entry), i, 0)
+            return state, adapt(adaptation, info.acceptance_rate), rows
 
-        trail = blank_trail((CHUNK,), target, len(slots.tuning.step_size))
-        return jax.lax.fori_loop(0, count, step, (state, adaptation, trail))
+        blank = blank_trail((), target, len(slots.tuning.step_size))
+        width = sum(leaf.size for leaf in jax.tree.leaves(blank))
+        rows = jnp.zeros((CHUNK, width), target.program.dtype)
+        return jax.lax.fori_loop(0, count, step, (state, adaptation, rows))
 
     chains = keys, states, adaptation
     if len(keys) > 1:
@@ -68,13 +75,16 @@ def run_chunk(
     return jax.tree.map(lambda leaf: leaf[None], found)
 
 
+_often, _on_little = (kind(run_chunk, static_argnames="kernel") for kind in (often, on_little))
+
+
 @dataclass(frozen=True)
 class Chains:
     """Chains in groups: each group is a vectorized call, and groups run in parallel threads."""
 
     kernel: Kernel
     target: Target
-    keys: Array  # one per chain
+    keys: np.ndarray  # the words of one per chain
 
     @property
     def groups(self) -> list[slice]:
@@ -89,18 +99,21 @@ class Chains:
         self, start: int, count: int, states: State, slots: Slots, adaptation: Adaptation
     ) -> tuple[State, Adaptation, Trail]:
         """`count` draws of every chain, numbered from `start`."""
+        size = sum(map(np.size, jax.tree.leaves(self.target)))
+        program = _on_little if size < LITTLE else _often
 
         def call(start: int, count: int, states: State, adaptation: Adaptation):
             def run_group(group: slice):
                 mine = jax.tree.map(lambda leaf: leaf[group], (self.keys, states, adaptation))
                 keys, state, adaptive = mine
-                found = run_chunk(
+                found = program(
                     self.kernel, self.target, keys, start, count, state, slots, adaptive
                 )
                 return jax.device_get(found)
 
-            states, adaptation, trail = joined(run_group, self.groups)
-            return states, adaptation, jax.tree.map(lambda leaf: leaf[:, :count], trail)
+            states, adaptation, rows = joined(run_group, self.groups)
+            trail = from_rows(rows[:, :count], self.target, len(slots.tuning[0]))
+            return states, adaptation, trail
 
         return in_calls(call, CHUNK, start, count, states, adaptation)
 

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from blackjax.mcmc.integrators import IntegratorState
 from jax import Array
+
+from autoreparam.mcmc.integrator import IntegratorState
 
 FIRST, SECOND, GHOST = 0, 1, 2  # trajectories of a transition, in this order
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import Array
 
 from autoreparam.mcmc.chains import Chains
 from autoreparam.mcmc.hmc import Kernel, State, Tuning, tuning_like
@@ -33,7 +32,7 @@ class Engine:
     """What stays the same during a run; built once."""
 
     target: Target
-    keys: Array  # one per chain
+    keys: np.ndarray  # the words of one per chain
     policy: Policy
     settings: SamplerSettings = DEFAULTS
     max_tree_depth: int = 10

@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from blackjax.mcmc import hmc, nuts
-from blackjax.mcmc.integrators import IntegratorState
 from jax import Array
 
 from autoreparam.mcmc.delayed import Again, transition
-from autoreparam.mcmc.integrator import LEAPFROG, integrator
+from autoreparam.mcmc.integrator import LEAPFROG, IntegratorState, integrator
 from autoreparam.mcmc.metric import Metric
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.program.parameterization import Parameterization
@@ -98,6 +96,8 @@ class Kernel:
     def _nuts(
         self, key: Array, logdensity: Any, state: State, tuning: Tuning
     ) -> tuple[State, Info]:
+        from blackjax.mcmc import hmc, nuts  # most runs do without, and it takes long to import
+
         build = nuts.build_kernel(divergence_threshold=int(self.divergence))
         start, metric = hmc.HMCState(*state), tuning.inverse_mass.build()
         end, info = build(key, start, logdensity, tuning.step_size, metric, self.max_tree_depth)

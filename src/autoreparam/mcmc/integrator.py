@@ -12,17 +12,25 @@ twice as long.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from blackjax.mcmc.integrators import IntegratorState
 from jax import Array
 
 LEAPFROG, TWO_STAGES = 1, 2  # gradients per step
 INTEGRATORS = {LEAPFROG: "leapfrog", TWO_STAGES: "two stages"}
 FIRST_KICK = 0.21178  # b
+
+
+class IntegratorState(NamedTuple):
+    """A point of a trajectory, in BlackJAX's form."""
+
+    position: Any
+    momentum: Any
+    logdensity: Any
+    logdensity_grad: Any
 
 
 def _as_it_is(vector: Array) -> Array:
@@ -50,7 +58,8 @@ def integrator(stages: Array, push: Callable = _as_it_is, pull: Callable = _as_i
                 position = state.position + step_size * push(velocity(state.momentum))
                 value, score = value_and_score(position)
                 kick = jnp.where(i == stages - 1, ends, middle)
-                return IntegratorState(position, state.momentum + kick * pull(score), value, score)
+                momentum = state.momentum + kick * pull(score)
+                return type(state)(position, momentum, value, score)
 
             kicked = state._replace(momentum=state.momentum + ends * pull(state.logdensity_grad))
             return jax.lax.fori_loop(0, stages, stage, kicked)

@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from blackjax.mcmc.integrators import IntegratorState
 from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
 from autoreparam.mcmc.delayed import choose
 from autoreparam.mcmc.hmc import Info, State, Tuning, fresh_noise, jittered, kinetic_energy
-from autoreparam.mcmc.integrator import FIRST_KICK, LEAPFROG
+from autoreparam.mcmc.integrator import FIRST_KICK, LEAPFROG, IntegratorState
 from autoreparam.mcmc.interleaved import Slots
 from autoreparam.mcmc.step_size import Adaptation, adapt
 from autoreparam.mcmc.trail import Trail, in_calls
@@ -41,7 +40,7 @@ class Together:
     """Chains that take their steps together, on one accelerator or all that there are."""
 
     target: Target
-    keys: Array  # one per chain
+    keys: np.ndarray  # the words of one per chain
     divergence: float  # energy error on the way
 
     def run(
@@ -159,7 +158,7 @@ def _run(
         return _Pace(size.astype(dtype), stages * steps)
 
     def noise(draw: Array) -> tuple[Array, Array]:
-        own = jax.vmap(jax.random.fold_in, (0, None))(keys, start + draw)
+        own = jax.vmap(jax.random.fold_in, (0, None))(jax.random.wrap_key_data(keys), start + draw)
         momentum, uniform = jax.vmap(fresh_noise)(own, states.position)
         return momentum, jnp.log(uniform[:, 1])
 

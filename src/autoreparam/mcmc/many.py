@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from blackjax.adaptation.step_size import dual_averaging_adaptation, find_reasonable_step_size
 from jax import Array
 
 from autoreparam.mcmc.hmc import Kernel, State, Tuning, blank_info, jittered
@@ -125,6 +124,8 @@ def begin(
                 tuning = fit.tuning(size)
                 return lambda key, state: KERNEL.travel(key, target, state, lam, tuning, one_step)
 
+            from blackjax.adaptation.step_size import find_reasonable_step_size
+
             return find_reasonable_step_size(key, with_size, state, first, target_accept)
 
         sizes = jax.vmap(search)(others, states).clip(*REASONABLE)  # where gradients are zero
@@ -162,6 +163,8 @@ def run_window(
     fits = fits._replace(step_size=jnp.where(adapts, fits.step_size, fitting))
 
     def one(target: Target, keys: Array, fit: Fit) -> tuple[Fit, Trail]:
+        from blackjax.adaptation.step_size import dual_averaging_adaptation
+
         first, update, final = dual_averaging_adaptation(fit.target_accept)
         move = jax.vmap(KERNEL.travel, (0, None, 0, None, None, None))
 

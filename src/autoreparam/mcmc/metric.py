@@ -11,17 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from blackjax.mcmc import metrics
 from jax import Array
 
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.program.compiled import accelerated
 from autoreparam.program.move import held_out
+
+if TYPE_CHECKING:
+    from blackjax.mcmc import metrics
 
 LARGE = 1e30  # whitened draws are about 1
 TINY = float(np.finfo(float).tiny)
@@ -79,6 +81,8 @@ class Metric(NamedTuple):
         1 would suggest, they could round to below zero, and a trajectory that blew up would be
         accepted.
         """
+        from blackjax.mcmc import metrics
+
         sigma, dtype = jnp.sqrt(self.diagonal), self.diagonal.dtype
         half, root = jnp.sqrt(self.stretch), self.halves()[1]
         back = self._turning(1 / half)

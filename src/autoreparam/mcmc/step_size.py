@@ -8,13 +8,25 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from blackjax.adaptation.step_size import DualAveragingAdaptationState, dual_averaging_adaptation
 from jax import Array
 
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 
 REASONABLE = (1e-15, 1e15)  # step sizes; beyond them only arithmetic that overflows
 POWERS = (2, 4)  # of the step size, with which errors grow
+# Of dual averaging (Hoffman and Gelman 2014): early errors count less; how far an error moves the
+# step; how soon averages forget.
+DELAY, SHRINKAGE, FORGETTING = 10, 0.05, 0.75
+
+
+class Average(NamedTuple):
+    """The state of dual averaging."""
+
+    log_step_size: Any
+    log_step_size_avg: Any
+    step: Any  # draws so far, and one
+    avg_error: Any
+    mu: Any  # what log step sizes shrink towards
 
 
 class Adaptation(NamedTuple):
@@ -22,7 +34,7 @@ class Adaptation(NamedTuple):
 
     active: Any  # whether step sizes adapt; otherwise they stay as they are
     target: Any
-    average: DualAveragingAdaptationState
+    average: Average
 
     def step_size(self) -> Array:
         """The step sizes to use for the next draw."""
@@ -39,7 +51,7 @@ def begin(step_sizes: np.ndarray, active: bool, target_accept: float) -> Adaptat
     In numpy: eager JAX would compile a program for each of these operations.
     """
     log_step = np.log(step_sizes)
-    average = DualAveragingAdaptationState(
+    average = Average(
         log_step_size=log_step,
         log_step_size_avg=np.zeros_like(log_step),
         step=np.ones(log_step.shape, np.int32),
@@ -52,8 +64,13 @@ def begin(step_sizes: np.ndarray, active: bool, target_accept: float) -> Adaptat
 
 def adapt(state: Adaptation, acceptance: Array) -> Adaptation:
     """The adaptation after a draw with these acceptance rates, one per slot."""
-    _, update, _ = dual_averaging_adaptation(state.target)
-    return state._replace(average=update(state.average, jnp.nan_to_num(acceptance)))
+    log_step, log_average, step, error, mu = state.average
+    delayed, weight = step + DELAY, step**-FORGETTING
+    missed = state.target - jnp.nan_to_num(acceptance)
+    error = (1 - 1 / delayed) * error + missed / delayed
+    log_average = weight * log_step + (1 - weight) * log_average
+    log_step = mu - jnp.sqrt(step) / SHRINKAGE * error
+    return state._replace(average=Average(log_step, log_average, step + 1, error, mu))
 
 
 def settled(

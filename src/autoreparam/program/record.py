@@ -113,7 +113,7 @@ def recorded(kind: type[Record], model: Callable, arguments: Arguments, data: tu
             seed(model, key)(*args, **kwargs)
         return ()
 
-    jax.eval_shape(run, data, jax.random.key(0))
+    jax.eval_shape(run, data, jax.eval_shape(jax.random.key, 0))
     return record
 
 

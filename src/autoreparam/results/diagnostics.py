@@ -15,7 +15,7 @@ from autoreparam.results.lam import check_tree, lam_columns
 from autoreparam.results.predicted import predicted_group, predicted_summary
 from autoreparam.results.scalars import COLUMNS, Measured, measure, slowest, smallest, squares
 from autoreparam.results.summary import Summary
-from autoreparam.results.superchains import MANY_CHAINS, count_superchains, superchains
+from autoreparam.results.superchains import count_superchains, superchains
 from autoreparam.results.tree import texts
 
 if TYPE_CHECKING:
@@ -213,19 +213,15 @@ def _e_bfmi_of(stats: Any) -> float:
 
 def e_bfmi(energy: np.ndarray) -> float:
     """The smallest over chains, or superchains, and over the slots of interleaved runs."""
-    from arviz_stats.base import array_stats
-
     chains, draws = energy.shape[:2]
     if draws < 4:
         return np.nan
     with np.errstate(all="ignore"):
         series = np.moveaxis(energy.reshape(chains, draws, -1), 2, 0)
-        if chains < MANY_CHAINS:
-            values = array_stats.bfmi(series).ravel()
-        else:  # a short chain does not show how far energies range
-            parts = np.split(series, 1 + np.flatnonzero(np.diff(superchains(chains))), axis=1)
-            moves = [np.square(np.diff(part)).mean(axis=(1, 2)) for part in parts]
-            values = np.ravel([a / part.var(axis=(1, 2), ddof=1) for a, part in zip(moves, parts)])
+        # Of many chains, a short one does not show how far energies range.
+        parts = np.split(series, 1 + np.flatnonzero(np.diff(superchains(chains))), axis=1)
+        moves = [np.square(np.diff(part)).mean(axis=(1, 2)) for part in parts]
+        values = np.ravel([a / part.var(axis=(1, 2), ddof=1) for a, part in zip(moves, parts)])
     values = values[np.isfinite(values)]
     return float(values.min()) if values.size else np.nan
 

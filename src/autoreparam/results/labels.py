@@ -6,6 +6,7 @@ import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -201,16 +202,17 @@ def by_site(given: Mapping[str, Any], names: Mapping[str, str], keyword: str) ->
 
 def dataset(values, lead: tuple[str, ...], dims, coords) -> xarray.Dataset:
     """Arrays as a dataset of the ArviZ schema."""
-    from arviz_base import dict_to_dataset
+    import xarray
 
-    return dict_to_dataset(
-        {name: np.asarray(value) for name, value in values.items()},
-        attrs=origin(),
-        coords=coords,
-        dims=dims,
-        sample_dims=list(lead),
-        check_conventions=False,  # fewer draws than chains means a short run, not a mistake
-    )
+    variables, labels = {}, {}
+    for name, value in values.items():
+        array = np.asarray(value)
+        own = dims.get(name) or [f"{name}_dim_{i}" for i in range(array.ndim - len(lead))]
+        variables[name] = [*lead, *own], array
+        for dim, length in zip(variables[name][0], array.shape):
+            labels[dim] = coords[dim] if dim in coords else np.arange(length)
+    created = datetime.now(UTC).isoformat()
+    return xarray.Dataset(variables, labels, {"created_at": created, **origin()})
 
 
 def _version() -> str:

@@ -44,7 +44,7 @@ def pooled(
     groups = superchains(chains) if groups is None else groups
     if length > 1:
         groups = np.concatenate([groups, groups + groups[-1] + 1])
-    quantiles = _blom(chains * length)
+    quantiles = blom(chains * length)
 
     @np.errstate(all="ignore")  # in this thread
     def one(i: int) -> None:
@@ -53,7 +53,7 @@ def pooled(
             return
         order = np.argsort(draws, axis=None)
         plain, folded = normal_scores(draws, order, quantiles)
-        location, scale = (nested_r_hat(_halves(scores), groups) for scores in (plain, folded))
+        location, scale = (nested_r_hat(halves(scores), groups) for scores in (plain, folded))
         found.r_hat[i] = np.fmax(location, scale)
         found.bulk[i], found.means[i] = ess(plain), ess(draws)
         ends = np.quantile(draws.ravel()[order], tails)  # quicker where they are sorted
@@ -64,7 +64,7 @@ def pooled(
     return found
 
 
-def _halves(draws: np.ndarray) -> np.ndarray:
+def halves(draws: np.ndarray) -> np.ndarray:
     """The first half of each chain, then the second half of each; a draw in between is left out."""
     half = draws.shape[1] // 2
     return np.concatenate([draws[:, :half], draws[:, -half:]]) if half else draws
@@ -93,7 +93,7 @@ def _scores(ordered: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
     return np.repeat(quantiles[first + last - 1], last - first)
 
 
-def _blom(count: int) -> np.ndarray:
+def blom(count: int) -> np.ndarray:
     """Blom's normal scores of the ranks 1, 1.5, 2, ..., count."""
     ranks = 1 + np.arange(2 * count - 1) / 2
     return ndtri((ranks - 3 / 8) / (count + 1 / 4))
@@ -110,7 +110,7 @@ def ess(draws: np.ndarray) -> float:
     if np.ptp(values) < np.finfo(float).resolution:
         return float(values.size)
     values -= values.mean()
-    sums = _lagged_sums(values)  # there are n - t products at lag t
+    sums = lagged_sums(values)  # there are n - t products at lag t
     pairs = np.append(sums, np.zeros(len(sums) % 2)).reshape(-1, 2).sum(axis=1) / sums[0]
     if np.isnan(pairs).any():
         return np.nan
@@ -119,7 +119,7 @@ def ess(draws: np.ndarray) -> float:
     return float(values.size / max(time, 1 / np.log10(values.size)))  # ArviZ's bound
 
 
-def _lagged_sums(centered: np.ndarray) -> np.ndarray:
+def lagged_sums(centered: np.ndarray) -> np.ndarray:
     """The products of draws of the same chain, summed, for every lag.
 
     A product of matrices is as fast for short chains, but its threads get in each other's way.
@@ -127,7 +127,7 @@ def _lagged_sums(centered: np.ndarray) -> np.ndarray:
     count, length = centered.shape
     size = next_fast_len(2 * length, real=True)
     power = np.zeros(size // 2 + 1)
-    for block in np.array_split(centered, -(-count * size // BLOCK)):
+    for block in np.array_split(np.ascontiguousarray(centered), -(-count * size // BLOCK)):
         waves = np.fft.rfft(block, size, axis=1).view(float)  # real and imaginary parts in turn
         power += np.einsum("ij,ij->j", waves, waves).reshape(-1, 2).sum(axis=1)
     return np.fft.irfft(power, size)[:length]

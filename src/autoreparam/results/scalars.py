@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autoreparam.results.pooled import pooled
+from autoreparam.results.pooled import Pooled, pooled
+from autoreparam.results.split import split
 from autoreparam.results.superchains import MANY_CHAINS, superchains
 
 if TYPE_CHECKING:
@@ -51,23 +52,25 @@ class Measured:
 
 
 def load_libraries() -> None:
-    """Imports what the end of a run needs, which takes a second, while the sampler runs."""
-    import arviz_base
-    import arviz_stats.base
+    """Imports what the end of a run needs, while the sampler runs."""
     import xarray
 
-    del arviz_base, arviz_stats, xarray
+    del xarray
 
 
 def ess_of(draws: np.ndarray) -> float | None:
     """Bulk ESS of one scalar's draws of shape (chain, draw); None while there are too few."""
-    from arviz_stats.base import array_stats
-
     if draws.shape[1] < 8:
         return None
-    if len(draws) >= MANY_CHAINS:
-        return float(pooled(np.asarray(draws, dtype=float)[None], TAILS).bulk[0])
-    return float(array_stats.ess(draws, chain_axis=0, draw_axis=1))
+    return float(_judge(np.asarray(draws, dtype=float)[None], superchains(len(draws))).bulk[0])
+
+
+def _judge(scalars: np.ndarray, groups: np.ndarray) -> Pooled:
+    """ESS and R-hat of draws of shape (scalar, chain, draw), whose chains form superchains."""
+    with np.errstate(all="ignore"):
+        if scalars.shape[1] >= MANY_CHAINS:
+            return pooled(scalars, TAILS, groups)
+        return split(scalars, TAILS)
 
 
 def measure(variable: xarray.DataArray, only: np.ndarray | None = None) -> Measured:
@@ -76,34 +79,23 @@ def measure(variable: xarray.DataArray, only: np.ndarray | None = None) -> Measu
     R-hat of many chains is nested R-hat. `only`, as long as the variable, says which scalars to
     measure; of thousands of chains, some then stand for all.
     """
-    from arviz_stats.base import array_stats
-
     labels, values = scalar_names(variable), _flat(variable)
     chains, groups = len(values), superchains(len(values))
     if only is not None:
         some = _some_chains(values)
         labels, groups = [labels[i] for i in np.flatnonzero(only)], groups[some]
         values = values[some][..., only]
-    draws, count = values.shape[1:]
+    count = values.shape[2]
     scalars = np.moveaxis(np.asarray(values, dtype=float), 2, 0)
     varies = np.zeros(count, dtype=bool)
     if scalars.size:
         # A NaN equals nothing, so draws with one count as varying.
         varies = (scalars != scalars[:, :1, :1]).any(axis=(1, 2))
-    bulk, tail, means, r_hat = (np.full(count, np.nan) for _ in range(4))
-    if chains >= MANY_CHAINS:
-        with np.errstate(all="ignore"):
-            *effective, r_hat[varies] = pooled(scalars[varies], TAILS, groups)
-        bulk[varies], tail[varies], means[varies] = np.multiply(effective, chains / len(values))
-    elif varies.any() and draws >= 4:
-        moving = scalars[varies]
-        with np.errstate(all="ignore"):
-            bulk[varies] = array_stats.ess(moving, method="bulk")
-            tail[varies] = array_stats.ess(moving, method="tail", prob=TAILS)
-            means[varies] = array_stats.ess(moving, method="mean")
-            if chains > 1:
-                r_hat[varies] = array_stats.rhat(moving, method="rank")
-    return Measured(labels, scalars, varies, bulk, tail, means, r_hat)
+    found = Pooled(*np.full((4, count), np.nan))
+    each = chains / max(len(values), 1)  # chains that one stands for
+    for whole, part, factor in zip(found, _judge(scalars[varies], groups), (each, each, each, 1)):
+        whole[varies] = factor * part
+    return Measured(labels, scalars, varies, *found)
 
 
 def estimate(variable: xarray.DataArray) -> tuple[list[str], dict[str, np.ndarray]]:

@@ -13,7 +13,7 @@ import numpy as np
 from autoreparam.errors import ModelError, SamplingError, known
 from autoreparam.learn.elbo import fit_elbo
 from autoreparam.learn.score import fit_score
-from autoreparam.mcmc.chains import meanwhile
+from autoreparam.mcmc.chains import chain_keys, meanwhile
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.hmc import State, Tuning, tuning_like
 from autoreparam.mcmc.start import find_start
@@ -36,7 +36,7 @@ def build_engine(program: Program, settings: Settings) -> Engine:
     learns = settings.parameterization == "auto" and program.candidates
     return Engine(
         Target(program),
-        jax.random.split(jax.random.key(settings.seed), settings.chains),
+        jax.device_get(chain_keys(np.int64(settings.seed), settings.chains)),
         settings.policy,
         settings.adaptation.sampler,
         settings.max_tree_depth,

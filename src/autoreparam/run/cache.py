@@ -14,7 +14,7 @@ import platformdirs
 from autoreparam.disk import check_folder
 from autoreparam.keywords import helpful
 
-WORTH_KEEPING = 0.2  # seconds of compiling; reading a program back takes some hundredths
+WORTH_KEEPING = 0.0  # seconds of compiling: even the smallest takes longer than to read it back
 
 
 @helpful
