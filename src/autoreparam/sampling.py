@@ -35,6 +35,7 @@ from autoreparam.run.finish import build_tree, warned
 from autoreparam.run.garbage import only_new
 from autoreparam.run.notes import about_call
 from autoreparam.run.precision import begin_precisely, in_precision
+from autoreparam.run.processes import leads, wait_for_all
 from autoreparam.run.rescue import rescuing
 from autoreparam.run.session import Session
 from autoreparam.run.settings import METHODS, Adaptation, Settings, as_seed, check_flag
@@ -150,7 +151,7 @@ def sample(
         check_init(engine.target.program, settings, init)
         with ExitStack() as unless_begun:
             store = None
-            if folder is not None:
+            if folder is not None and leads():
                 identity = identify(engine.target.program)
                 store = Store.create(folder, identity, settings.to_dict())
                 unless_begun.callback(store.close)
@@ -163,7 +164,7 @@ def sample(
 
     clock = Clock()
     with rescuing() as kept, in_precision(precision), only_new(), ExitStack() as stack:
-        with Progress(progress) as bar, meanwhile(load_libraries):
+        with Progress(progress and leads()) as bar, meanwhile(load_libraries):
             kept.session = begin_precisely(partial(begin, bar), precision, stack)
             clock.begin(kept.session)
             kept.session.go(bar)
@@ -213,7 +214,7 @@ def resume(
     clock, brought = Clock(), as_arrays((args, kwargs))[1]
     shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive, brought).checked()
     check_flag("progress", progress)
-    store = Store.open(as_path(checkpoint, "checkpoint"), alone=True)
+    store = Store.open(as_path(checkpoint, "checkpoint"), alone=leads())
     with rescuing() as kept, only_new(), ExitStack() as stack:
         stack.callback(store.close)
         settings = _settings_of(store, draws)
@@ -227,8 +228,10 @@ def resume(
         shown.check(engine.target)
         session = Session.reload(settings, engine, blank_state(engine, settings), store)
         _refuse_other_density(engine, session.state)
+        wait_for_all("the checkpoint has been read")
+        session.store = store if leads() else None
         clock.begin(session)
-        with Progress(progress) as bar:
+        with Progress(progress and leads()) as bar:
             kept.session = session
             session.go(bar)
         kept.tree = build_tree(session, shown)

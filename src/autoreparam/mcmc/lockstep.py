@@ -59,16 +59,25 @@ class Together:
                 self.target, self.keys, start, count, states, lam, tuning, adaptation,
                 length=length, divergence=self.divergence, adapts=adapts, mesh=self._mesh(),
             )  # fmt: skip
-            return jax.device_get((states, adaptation, _first(trail, rows=count)))
+            return _fetched((states, adaptation, _first(trail, rows=count)))
 
         return in_calls(call, length, start, count, states, adaptation)
 
     def _mesh(self) -> Mesh | None:
-        """All devices of this machine, if there are several and each can have as many chains."""
-        devices = jax.local_devices()
+        """All devices, of all processes, if there are several and each can have as many chains."""
+        devices = jax.devices()
         if len(devices) == 1 or len(self.keys) % len(devices):
             return None
         return Mesh(np.array(devices), ("chains",))
+
+
+def _fetched(tree: Any) -> Any:
+    """Arrays of all chains in numpy, on every process."""
+    if jax.process_count() == 1:
+        return jax.device_get(tree)
+    from jax.experimental.multihost_utils import process_allgather
+
+    return process_allgather(tree, tiled=True)
 
 
 @partial(jax.jit, static_argnames="rows")

@@ -75,14 +75,14 @@ def rarely(function: Callable, **keywords: Any) -> Compiled:
 
 
 def accelerated() -> bool:
-    """Whether programs run on something else than a CPU."""
-    return jax.default_backend() != "cpu"
+    """Whether programs run on something else than a CPU, or on several: each call is a wait."""
+    return jax.default_backend() != "cpu" or jax.process_count() > 1
 
 
 @cache
 def _taken(options: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
     """The options that the compiler takes; they change from one release to another."""
-    if accelerated():
+    if jax.default_backend() != "cpu":
         return ()
     return options if _known(*options) else tuple(option for option in options if _known(option))
 

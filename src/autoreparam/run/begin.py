@@ -26,6 +26,7 @@ from autoreparam.program.program import Program
 from autoreparam.program.target import Target
 from autoreparam.results.progress import Progress
 from autoreparam.results.superchains import count_superchains, superchains
+from autoreparam.run.processes import check_chains
 from autoreparam.run.settings import Settings
 
 NOT_CONVERGED = "the variational fit had not converged when it ran out of steps"
@@ -33,6 +34,7 @@ NOT_CONVERGED = "the variational fit had not converged when it ran out of steps"
 
 def build_engine(program: Program, settings: Settings) -> Engine:
     """The engine for a program and settings."""
+    check_chains(settings.chains)
     learns = settings.parameterization == "auto" and program.candidates
     return Engine(
         Target(program),

@@ -27,6 +27,7 @@ from autoreparam.results.tree import Draws, add_geometry, to_tree
 from autoreparam.run.begin import NOT_CONVERGED
 from autoreparam.run.mapping import by_rows, likelihoods, map_back, predictions, total_likelihood
 from autoreparam.run.notes import available
+from autoreparam.run.processes import leads
 from autoreparam.run.session import Chunk, Session
 from autoreparam.run.shown import Shown
 
@@ -116,7 +117,7 @@ def warned(tree: xarray.DataTree) -> xarray.DataTree:
 
 def warn(tree: xarray.DataTree, said: Iterable[str], level: int = 4) -> xarray.DataTree:
     """The tree, after a warning for each sentence, in the name of the caller at this level."""
-    for sentence in said:
+    for sentence in said if leads() else ():
         try:
             warnings.warn(sentence, SamplingWarning, stacklevel=level)
         except SamplingWarning as error:

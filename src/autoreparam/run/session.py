@@ -22,6 +22,7 @@ from autoreparam.results.progress import Progress
 from autoreparam.results.scalars import ess_of
 from autoreparam.results.storage import Store
 from autoreparam.run.longer import extended
+from autoreparam.run.processes import check_agreement
 from autoreparam.run.settings import Settings
 
 LOOK_AGAIN = 0.5  # seconds between updates of the ESS in the progress bar
@@ -99,6 +100,7 @@ class Session:
         if step.window_ends:
             window = [*self.window(), trail]
             state = retune(self.engine, state, window, step.last_window)
+            check_agreement(state)
         state = replace(state, seconds=before.seconds + time.perf_counter() - began)
         if self.store is not None:
             self.store.commit(_named(chunk), pack(state), {"step": step})
