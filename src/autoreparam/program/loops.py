@@ -36,6 +36,35 @@ def enter_steps(
     msg["args"] = (inside, init, (xs, series), length, reverse)
 
 
+def place_in_steps(
+    msg: dict,
+    series: Any,
+    place: Callable[[Any, Any], tuple[Mapping[str, Any], Any]],
+    keep: Callable[[Any], None],
+) -> None:
+    """Rewrites a `scan` message so that each step makes values of its sites from what it is handed.
+
+    `place` gets that and the step's own entry of `series`; it returns values by site, and what is
+    to be kept of the step. `keep` gets the latter for all steps at once.
+    """
+    step, init, xs, length, reverse = msg["args"]
+    run = msg["fn"]
+
+    def inside(carry, x):
+        own, here = x
+        values, kept = place(carry, here)
+        with given_values(values):
+            carry, shown = step(carry, own)
+        return carry, (shown, kept)
+
+    def whole(*args: Any, **kwargs: Any) -> Any:
+        last, (trace, (shown, kept)) = run(*args, **kwargs)
+        keep(kept)
+        return last, (trace, shown)
+
+    msg["fn"], msg["args"] = whole, (inside, init, (xs, series), length, reverse)
+
+
 def steps(msg: dict) -> int:
     """The length of the loop."""
     _, _, xs, length, _ = msg["args"]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from numpyro.distributions import biject_to
@@ -15,7 +16,15 @@ from numpyro.primitives import Messenger
 from autoreparam.errors import ModelError
 from autoreparam.program.enumeration import first_value, log_density
 from autoreparam.program.families import Standardized, standardize, unwrap
-from autoreparam.program.loops import Give, enter_steps, given_values, is_scan, whatever
+from autoreparam.program.implicit.inside import noise_inside
+from autoreparam.program.loops import (
+    Give,
+    enter_steps,
+    given_values,
+    is_scan,
+    place_in_steps,
+    whatever,
+)
 from autoreparam.program.maps import Point, SiteMap
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.site import ONE_AT_A_TIME
@@ -79,6 +88,7 @@ class Visit(Messenger, ABC):
         free = {s.name: first_value for s in inside if settle and s.kind == "discrete"}
         self.loops += 1
         if is_scan(msg):
+            here = self.place_inside(msg, here)
             series = {site.name: self.series(site) for site in _in_order(here)}
             enter_steps(msg, series, lambda own: Give({**self.step(own).values, **free}))
         else:
@@ -109,6 +119,10 @@ class Visit(Messenger, ABC):
                 self.likelihoods[site.name] = log_prob
             log_prob = log_prob if msg["scale"] is None else msg["scale"] * log_prob
         self.terms.append(jnp.sum(log_prob))
+
+    def place_inside(self, msg, sites: list[Site]) -> list[Site]:
+        """Has the steps of a `scan` place those of its latents that they can; the others."""
+        return sites
 
     @abstractmethod
     def place(self, site: Site, msg) -> tuple[Array, Array]:
@@ -196,6 +210,24 @@ class AtWorking(Visit):
         map_ = site_map(self.rule(site, fn, values), self.lam.of(site.name), mask)
         self.maps[site.name] = (map_, map_.point(self.working[site.name]))
         return True
+
+    def place_inside(self, msg, sites: list[Site]) -> list[Site]:
+        """Has the steps of a `scan` place what was made by hand in it; the other latents."""
+        made = {site.name: site.implied for site in _in_order(sites) if site.implied is not None}
+        handed_on, inside = jax.tree.leaves(msg["args"][1]), {site.name for site in sites}
+        values = {**self.ahead, **self.values}
+        noise = noise_inside(made, len(handed_on), inside, values, self.program.data, self.known)
+        if noise is None:
+            return sites
+
+        def keep(kept: dict[str, Any]) -> None:
+            for name, became in kept.items():
+                map_ = site_map(noise.rule(name, became), self.lam.of(name))
+                self.maps[name] = (map_, map_.point(self.working[name]))
+
+        own = {name: (self.working[name], self.lam.of(name).spread()) for name in made}
+        place_in_steps(msg, (noise.each, own), noise.place, keep)
+        return [site for site in sites if site.name not in made]
 
     def scanned(self, site: Site) -> Array:
         """The value of a latent that stays centered."""

@@ -26,6 +26,7 @@ class Loop:
     stacked: frozenset[int]  # the places of what has one entry per step
     series: frozenset[int]  # the outputs of the loop that are the form of every step
     length: int
+    handed_on: range  # the places of all that steps hand on
 
     @property
     def names(self) -> Names:
@@ -164,4 +165,5 @@ def _loop(
     )
     outside = {i: node.inputs[i] for i in sorted(needed)}
     length = node.params["length"]
-    return Loop(form, outside, own_place, carried, stacked, series, length)
+    handed_on = range(first, first + carries)
+    return Loop(form, outside, own_place, carried, stacked, series, length, handed_on)
