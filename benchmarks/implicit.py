@@ -86,8 +86,9 @@ def _compare(plain: Target, twin: Target) -> dict[str, Any]:
         gaps.append(float(gap / (1 + np.max(np.abs(slope)))))
     lam = start.map(np.ones_like)
     mine, hers = moved(position), same(lam)
-    times = [(seconds(lambda: one(position, lam), 200), seconds(lambda: other(mine, hers), 200))
-             for _ in range(5)]  # fmt: skip
+    # In short turns, so that other programs disturb both alike.
+    times = [(seconds(lambda: one(position, lam), 10), seconds(lambda: other(mine, hers), 10))
+             for _ in range(100)]  # fmt: skip
     cheap, dear = np.min(times, axis=0)
     flops, flops_twin = _flops(one, position, lam), _flops(other, mine, hers)
     return {

@@ -110,6 +110,7 @@ class _Depend(Record):
         self.kept: dict[str, Any] = {}
         self.deterministics: dict[str, Any] = {}
         self.densities: dict[str, Any] = {}
+        self.handed_on: dict[int, Any] = {}  # by each scan, in the end
         self.notes: dict[str, str] = {}
         self.traits: dict[str, Traits] = {}
         self.priors: dict[str, Prior] = {}
@@ -140,6 +141,13 @@ class _Depend(Record):
                 self.notes[name] = str(reason)
         self.kept[name] = {"loc": loc, "scale": scale, "all": jax.tree.leaves(fn)}
 
+    def postprocess_message(self, msg) -> None:
+        number = self.loops
+        super().postprocess_message(msg)
+        if msg["type"] == "control_flow" and is_scan(msg):
+            (step, _, own), _ = msg["value"]
+            self.handed_on[number] = (step, jax.tree.leaves(own))
+
     def _enter(self, msg) -> None:
         """Gives the latents of a loop their values, step by step."""
         here = [site for site in self.latents.values() if site.loop and site.loop[0] == self.loops]
@@ -168,7 +176,7 @@ def _with_parents(
         with ONE_AT_A_TIME, depend:
             seed(model, 0)(*args, **kwargs)
         compare(sites, depend.sites)
-        return (depend.kept, depend.deterministics), depend.densities
+        return (depend.kept, depend.deterministics, depend.handed_on), depend.densities
 
     dtype = jnp.result_type(float)
     values = {name: jax.ShapeDtypeStruct(site.shape, dtype) for name, site in latents.items()}
@@ -181,9 +189,9 @@ def _with_parents(
     inputs = [frozenset[str]()] * len(data) + [frozenset({name}) for name in sorted(values)]
     found_names = depends_on(traced.jaxpr, inputs)
     structure = jax.tree.structure(shapes)
-    (depends, computed), _ = jax.tree.unflatten(structure, found_names)
+    (depends, computed, _), _ = jax.tree.unflatten(structure, found_names)
     traces = output_digests(traced, [*(f"data {i}" for i in range(len(data))), *sorted(values)])
-    (_, deterministics), densities = jax.tree.unflatten(structure, traces)
+    (_, deterministics, _), densities = jax.tree.unflatten(structure, traces)
 
     def names(found: Any, among: Mapping[str, Site] = latents) -> tuple[str, ...]:
         union = frozenset().union(*jax.tree.leaves(found, is_leaf=lambda x: x == frozenset()))

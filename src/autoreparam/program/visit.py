@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from numpyro.distributions import biject_to
@@ -214,19 +213,18 @@ class AtWorking(Visit):
     def place_inside(self, msg, sites: list[Site]) -> list[Site]:
         """Has the steps of a `scan` place what was made by hand in it; the other latents."""
         made = {site.name: site.implied for site in _in_order(sites) if site.implied is not None}
-        handed_on, inside = jax.tree.leaves(msg["args"][1]), {site.name for site in sites}
-        values = {**self.ahead, **self.values}
-        noise = noise_inside(made, len(handed_on), inside, values, self.program.data, self.known)
-        if noise is None:
+        names, values = [site.name for site in sites], {**self.ahead, **self.values}
+        inside = noise_inside(made, names, values, self.program.data, self.known)
+        if inside is None:
             return sites
 
         def keep(kept: dict[str, Any]) -> None:
             for name, became in kept.items():
-                map_ = site_map(noise.rule(name, became), self.lam.of(name))
+                map_ = site_map(inside.noises[name].rule(became), self.lam.of(name))
                 self.maps[name] = (map_, map_.point(self.working[name]))
 
         own = {name: (self.working[name], self.lam.of(name).spread()) for name in made}
-        place_in_steps(msg, (noise.each, own), noise.place, keep)
+        place_in_steps(msg, (inside.each, own), inside.place, keep)
         return [site for site in sites if site.name not in made]
 
     def scanned(self, site: Site) -> Array:

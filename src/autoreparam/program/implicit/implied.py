@@ -43,6 +43,9 @@ class Implied:
     statement: str  # the same, as a statement of the model
     positive: bool
     own: Any  # inside a loop, the latent's distribution: its structure as a pytree, and its leaves
+    # Where it is made in the loop it is sampled in: which of the values that the model's steps hand
+    # on is at which place.
+    handed_on: Mapping[int, int] | None
 
     @cached_property
     def _key(self) -> tuple:

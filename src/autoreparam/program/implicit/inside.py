@@ -21,48 +21,66 @@ from autoreparam.program.implicit.loop import Loop
 from autoreparam.program.implicit.rule import ImpliedRule
 from autoreparam.program.working import site_map
 
-BY_NUMPYRO = 2  # of the values that steps hand on: the number of the step, and a random key
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """A latent of a loop, and where a step finds what is at the places it is computed from."""
+
+    loop: Loop
+    own: Standardization  # the rule of its distribution, the same at every step
+    shared: Mapping[int, Any]  # the same at every step
+    each: Mapping[int, Any]  # one entry per step
+    handed_on: Mapping[int, int]  # by the step before, as which of its values
+    before: Mapping[int, str]  # other latents of the same step
+
+    def became(self, given: Mapping[int, Any], like: Any) -> tuple[Any, Any]:
+        """Location and scale of `a + b * value` at one step; the sign of `b` is known."""
+        loc, gain = self.loop.location(given, like), self.loop.scale(given, like)
+        scale = -gain if self.loop.form.negative else gain
+        if self.own.loc != 0:
+            loc = loc + gain * self.own.loc
+        if self.own.scale != 1:
+            scale = scale * self.own.scale
+        return jnp.broadcast_to(loc, jnp.shape(like)), jnp.broadcast_to(scale, jnp.shape(like))
+
+    def rule(self, became: tuple[Any, Any]) -> ImpliedRule:
+        """The rule of the latent, from location and scale of what it becomes at one step or all."""
+        inner, negative = Sequential(*became, UNIT), self.loop.form.negative
+        return ImpliedRule(self.own, inner, (), jnp.shape(became[0]), negative)
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseInside:
     """The latents of one loop that were non-centered by hand, each after those that it needs."""
 
-    made: Mapping[str, Implied]
-    own: Mapping[str, Standardization]  # the rules of their distributions, the same at every step
-    shared: Mapping[str, Mapping[int, Any]]  # what all steps are computed from, by place
-    each: Mapping[str, Mapping[int, Any]]  # what each step has of its own
+    noises: Mapping[str, Noise]
+
+    @property
+    def each(self) -> dict[str, Mapping[int, Any]]:
+        """What the steps need besides the latents, one entry per step."""
+        return {name: noise.each for name, noise in self.noises.items()}
 
     def place(self, handed_on: Any, here: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The values of one step's latents, and location and scale of what they become."""
+        """The values of one step's latents, and location and scale of what they become.
+
+        `here` is the step's entry of `each`, and of working coordinates and λ.
+        """
         leaves, (each, own) = jax.tree.leaves(handed_on), here
         values: dict[str, Any] = {}
         became: dict[str, Any] = {}
-        for name, implied in self.made.items():
-            loop, (working, lam) = implied.form.coupling, own[name]
-            given = {**self.shared[name], **each[name]}
-            for place, node in loop.outside.items():
-                if place in loop.handed_on:  # the model's own values are the last ones
-                    given[place] = leaves[place - loop.handed_on.stop]
-                elif place not in given:
-                    given[place] = values[node.value]
-            became[name] = _became(loop, given, self.own[name], working)
-            map_ = site_map(self.rule(name, became[name]), lam)
+        for name, noise in self.noises.items():
+            working, lam = own[name]
+            given = {**noise.shared, **each[name]}
+            given |= {place: leaves[i] for place, i in noise.handed_on.items()}
+            given |= {place: values[other] for place, other in noise.before.items()}
+            became[name] = noise.became(given, working)
+            map_ = site_map(noise.rule(became[name]), lam)
             values[name] = map_.value(map_.point(working))
         return values, became
-
-    def rule(self, name: str, became: Any) -> ImpliedRule:
-        """The rule of a latent, from location and scale of what it becomes, at one step or all."""
-        loc, scale = became
-        negative = self.made[name].form.negative
-        return ImpliedRule(
-            self.own[name], Sequential(loc, scale, UNIT), (), jnp.shape(loc), negative
-        )
 
 
 def noise_inside(
     made: Mapping[str, Implied],
-    handed_on: int,
     inside: Iterable[str],
     values: Mapping[str, Any],
     data: Sequence[Any],
@@ -70,39 +88,41 @@ def noise_inside(
 ) -> NoiseInside | None:
     """What the steps of a loop need to place its noise; None where they cannot place all of it.
 
-    `made` are the latents with what the model implies for them, each after those it needs,
-    `handed_on` is how many values the model's steps hand on, `inside` names all latents of the
-    loop, `values` are those of latents outside it.
+    `made` are the latents with what the model implies for them, each after those it needs, `inside`
+    names all latents of the loop, `values` are those of other latents; `known` is as in
+    `Implied.rule`.
     """
-    inside = frozenset(inside)
     given: dict[tuple[str, Any], Any] = {("data", i): value for i, value in enumerate(data)}
-    given |= {("latent", name): values[name] for name in values.keys() - inside}
-    own: dict[str, Standardization] = {}
-    shared: dict[str, dict[int, Any]] = {}
-    each: dict[str, dict[int, Any]] = {}
+    given |= {("latent", name): value for name, value in values.items() if name not in {*inside}}
+    noises: dict[str, Noise] = {}
     for name, implied in made.items():
-        loop, rule = implied.form.coupling, _steady(implied)
-        # JAX takes what is handed on unchanged out of the loop, and places are no longer known.
-        alone = len(loop.handed_on) == handed_on + BY_NUMPYRO
-        if rule is None or not alone or implied.form.gain or implied.form.offset:
+        loop, own = implied.form.coupling, _steady(implied)
+        if own is None or implied.handed_on is None:
             return None
-        places = {
-            place: node
-            for place, node in loop.outside.items()
-            if place not in loop.handed_on and not (node.op == "latent" and node.value in own)
+        needed = {place: loop.outside[place] for place in sorted(map(int, loop.form.names))}
+        handed_on = {place: i for place, i in implied.handed_on.items() if place in needed}
+        before = {
+            place: node.value
+            for place, node in needed.items()
+            if place in loop.stacked and node.op == "latent" and node.value in noises
         }
-        if not all(("latent", n) in given for node in places.values() for n in node.names):
+        places = [place for place in needed if place not in handed_on and place not in before]
+        nodes = [needed[place] for place in places]
+        if not all(p < loop.first or p in loop.stacked for p in places):
             return None
-        found = dict(zip(places, evaluate(list(places.values()), given, known)))
-        own[name] = rule
-        each[name] = {place: found[place] for place in found if place in loop.stacked}
-        shared[name] = {place: found[place] for place in found if place not in loop.stacked}
-    return NoiseInside(made, own, shared, each) if made else None
+        if not all(("latent", parent) in given for node in nodes for parent in node.names):
+            return None
+        found = dict(zip(places, evaluate(nodes, given, known)))
+        each = {place: found[place] for place in places if place in loop.stacked}
+        shared = {place: found[place] for place in places if place not in loop.stacked}
+        noises[name] = Noise(loop, own, shared, each, handed_on, before)
+    return NoiseInside(noises) if noises else None
 
 
 def _steady(implied: Implied) -> Standardization | None:
-    """The rule of a latent's distribution, if it is the same at every step."""
-    if not isinstance(implied.form.coupling, Loop) or implied.form.layout:
+    """The rule of a latent's distribution, if it is the same at every step of a loop."""
+    form = implied.form
+    if not isinstance(form.coupling, Loop) or form.gain or form.offset or form.layout:
         return None
     with jax.ensure_compile_time_eval():
         rule = standardize(implied.prior())
@@ -110,16 +130,3 @@ def _steady(implied: Implied) -> Standardization | None:
     if not isinstance(rule, Standardization) or loc.size != 1 or scale.size != 1:
         return None
     return replace(rule, loc=loc[0], scale=scale[0])
-
-
-def _became(
-    loop: Loop, given: Mapping[int, Any], own: Standardization, like: Any
-) -> tuple[Any, Any]:
-    """Location and scale of `a + b * value` at one step; the sign of `b` is known."""
-    loc, gain = loop.location(given, like), loop.scale(given, like)
-    scale = -gain if loop.form.negative else gain
-    if own.loc != 0:
-        loc = loc + gain * own.loc
-    if own.scale != 1:
-        scale = scale * own.scale
-    return jnp.broadcast_to(loc, jnp.shape(like)), jnp.broadcast_to(scale, jnp.shape(like))

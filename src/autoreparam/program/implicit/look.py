@@ -16,6 +16,7 @@ from autoreparam.program.graph import Graph, Node
 from autoreparam.program.implicit.facts import Facts, sign_of
 from autoreparam.program.implicit.find import Found, Noise, Traced, find
 from autoreparam.program.implicit.implied import Implied
+from autoreparam.program.implicit.loop import Loop
 from autoreparam.program.implicit.walk import Matrix
 from autoreparam.program.implicit.words import (
     Writer,
@@ -62,7 +63,7 @@ def with_implied(
     """The sites with what the model implies for them; as they were where looking fails.
 
     `outputs` is the structure of what was traced: of every site its location, its scale and all
-    that its distribution is made of, and the deterministics by name.
+    that its distribution is made of, the deterministics by name, and what each loop hands on.
     """
     try:
         return _look(traced, outputs, data, arguments, sites, priors)
@@ -110,7 +111,7 @@ def _look(
     sources = [graph.source("data", i, v.aval) for i, v in enumerate(variables[: len(data)])]
     sources += [graph.source("latent", n, v.aval) for n, v in zip(names, variables[len(data) :])]
     nodes = graph.read(traced.jaxpr, traced.consts, sources)
-    (made, deterministics), _ = jax.tree.unflatten(jax.tree.structure(outputs), nodes)
+    (made, deterministics, loops), _ = jax.tree.unflatten(jax.tree.structure(outputs), nodes)
     facts = Facts({name: sites[name].support for name in names}, _signs(sources, data))
     by_name = {node.value: node for node in sources if node.op == "latent"}
     latents = {name: by_name[name] for name in sites if name in by_name}
@@ -129,7 +130,7 @@ def _look(
         site, one = sites[name], found.get(name)
         if one is not None and one.form is not None:
             result[name] = replace(
-                site, implied=_implied(one, site, made[name], priors[name], writer)
+                site, implied=_implied(one, site, made[name], priors[name], loops, writer)
             )
         elif one is not None:
             unit = (_scalar(made[name]["loc"]), _scalar(made[name]["scale"])) == (0.0, 1.0)
@@ -159,15 +160,19 @@ def _unable(site: Site, prior: Prior | None) -> str:
     return "it is masked" if site.note == "masked" else "it is in a loop, and not constant"
 
 
-def _implied(one: Found, site: Site, made: Any, prior: Prior, writer: Writer) -> Implied:
+def _implied(
+    one: Found, site: Site, made: Any, prior: Prior, loops: Mapping[int, Any], writer: Writer
+) -> Implied:
     assert one.form is not None
     family = implied_words(one.form, site, (_scalar(made["loc"]), _scalar(made["scale"])), writer)
     statement = centered_statement(one.through or site.name, family)
-    constants = None
+    constants, handed_on = None, None
     if site.loop is not None:
         constants = tuple(node.value for node in jax.tree.leaves(made["all"]))
+        if isinstance(one.form.coupling, Loop):
+            handed_on = one.form.coupling.handed_on(*loops[site.loop.number])
     own = (prior.structure, constants)
-    return Implied(one.form, one.through, family, statement, prior.positive, own)
+    return Implied(one.form, one.through, family, statement, prior.positive, own, handed_on)
 
 
 def _other_form(site: Site, made: Any, writer: Writer) -> str:

@@ -26,7 +26,8 @@ class Loop:
     stacked: frozenset[int]  # the places of what has one entry per step
     series: frozenset[int]  # the outputs of the loop that are the form of every step
     length: int
-    handed_on: range  # the places of all that steps hand on
+    scan: Node
+    first: int  # the place of the first value that is handed on
 
     @property
     def names(self) -> Names:
@@ -52,6 +53,16 @@ class Loop:
             _, before = jax.lax.scan(step, init, each, length=self.length)
             each |= dict(zip(places, before))
         return shared, each
+
+    def handed_on(self, step: Node, own: Sequence[Node]) -> dict[int, int] | None:
+        """Which of the values that a loop hands on, in the end, is at which place; the first is 0.
+
+        NumPyro's loop counts its steps besides; it is another loop if the count is not made here.
+        """
+        if not step.inputs or step.inputs[0] is not self.scan:
+            return None
+        made_here = [i for i, node in enumerate(own) if node.inputs == step.inputs]
+        return {self.first + own[i].value: i for i in made_here}
 
     def at(self, given: Mapping[int, Any], nodes: Sequence[Node]) -> list[Any]:
         """The values of nodes of a step, from those at each place."""
@@ -165,5 +176,4 @@ def _loop(
     )
     outside = {i: node.inputs[i] for i in sorted(needed)}
     length = node.params["length"]
-    handed_on = range(first, first + carries)
-    return Loop(form, outside, own_place, carried, stacked, series, length, handed_on)
+    return Loop(form, outside, own_place, carried, stacked, series, length, node, first)
