@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax.tree_util import Partial
 
@@ -127,7 +128,11 @@ class Implied:
         else:
             places = form.coupling.outside
             found = dict(zip(places, evaluate(list(places.values()), given, known)))
-            steps = _loop(form.coupling, found, offset, gain, center, scale)
+            centered = form.offset is None and unless(own.loc, 0) is None
+            unit = form.gain is None and unless(own.scale, 1) is None
+            loc = None if centered else jnp.broadcast_to(offset + gain * center, scale.shape)
+            scale = None if unit else jnp.broadcast_to(gain * scale, scale.shape)
+            steps = _loop(form.coupling, found, loc, scale)
         return sequence_rule(own, steps, shape, form.layout, form.negative)
 
 
@@ -158,24 +163,24 @@ class _Follow:
     loop: Loop
 
     def __call__(self, shared: Any, previous: Any, inputs: Any) -> Sequential:
-        each, offset, gain, center, scale = inputs
-        loop = self.loop
+        each, loc, scale = inputs
         given = {**shared, **each}
-        if loop.own is not None:
-            given[loop.own] = previous
-        a, b = loop.location(given, center), loop.scale(given, center)
-        loc = jnp.broadcast_to(a + b * (offset + gain * center), jnp.shape(center))
-        return Sequential(loc, jnp.broadcast_to(jnp.abs(b * gain) * scale, jnp.shape(loc)), UNIT)
+        if self.loop.own is not None:
+            given[self.loop.own] = previous
+        return Sequential(*self.loop.becomes(given, loc, scale), UNIT)
 
 
-def _loop(
-    loop: Loop, values: dict[int, Any], offset: Any, gain: Any, center: Any, scale: Any
-) -> Steps:
-    """`x_t = a(x_(t-1)) + b(x_(t-1)) (offset_t + gain_t value_t)`."""
+def _loop(loop: Loop, values: dict[int, Any], loc: Any, scale: Any) -> Steps:
+    """`x_t = a(x_(t-1)) + b(x_(t-1)) noise_t`, the noise of this location and scale."""
     shared, each = loop.steps(values)
-    parts = [jnp.broadcast_to(part, scale.shape) for part in (offset, gain, center, scale)]
-    inputs = (each, *parts)
+    inputs, noise = (each, loc, scale), loop.form.noise
     first, later = (jax.tree.map(lambda x, at=at: x[at], inputs) for at in (0, slice(1, None)))
     follow = Partial(_Follow(loop), shared)
-    init = values[loop.own] if loop.own is not None else parts[2][0]
-    return Steps(follow(init, first), follow, later, scale.shape[0], -scale.ndim)
+    init = values[loop.own] if loop.own is not None else jnp.zeros(noise.shape, noise.dtype)
+    return Steps(follow(init, first), follow, later, loop.length, -1 - len(noise.shape))
+
+
+def unless(value: Any, number: float) -> Any:
+    """The value; None where all of it is known to be the number."""
+    known = not isinstance(value, jax.core.Tracer)
+    return None if known and np.all(np.asarray(value) == number) else value

@@ -16,7 +16,7 @@ import numpy as np
 
 from autoreparam.program.families import Sequential, Standardization, standardize
 from autoreparam.program.graph import evaluate
-from autoreparam.program.implicit.implied import UNIT, Implied
+from autoreparam.program.implicit.implied import UNIT, Implied, unless
 from autoreparam.program.implicit.loop import Loop
 from autoreparam.program.implicit.rule import ImpliedRule
 from autoreparam.program.working import site_map
@@ -32,16 +32,6 @@ class Noise:
     each: Mapping[int, Any]  # one entry per step
     handed_on: Mapping[int, int]  # by the step before, as which of its values
     before: Mapping[int, str]  # other latents of the same step
-
-    def became(self, given: Mapping[int, Any], like: Any) -> tuple[Any, Any]:
-        """Location and scale of `a + b * value` at one step; the sign of `b` is known."""
-        loc, gain = self.loop.location(given, like), self.loop.scale(given, like)
-        scale = -gain if self.loop.form.negative else gain
-        if self.own.loc != 0:
-            loc = loc + gain * self.own.loc
-        if self.own.scale != 1:
-            scale = scale * self.own.scale
-        return jnp.broadcast_to(loc, jnp.shape(like)), jnp.broadcast_to(scale, jnp.shape(like))
 
     def rule(self, became: tuple[Any, Any]) -> ImpliedRule:
         """The rule of the latent, from location and scale of what it becomes at one step or all."""
@@ -73,7 +63,9 @@ class NoiseInside:
             given = {**noise.shared, **each[name]}
             given |= {place: leaves[i] for place, i in noise.handed_on.items()}
             given |= {place: values[other] for place, other in noise.before.items()}
-            became[name] = noise.became(given, working)
+            became[name] = noise.loop.becomes(
+                given, unless(noise.own.loc, 0), unless(noise.own.scale, 1)
+            )
             map_ = site_map(noise.rule(became[name]), lam)
             values[name] = map_.value(map_.point(working))
         return values, became

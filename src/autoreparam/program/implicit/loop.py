@@ -68,15 +68,21 @@ class Loop:
         """The values of nodes of a step, from those at each place."""
         return evaluate(nodes, {("latent", str(place)): x for place, x in given.items()})
 
-    def location(self, given: Mapping[int, Any], like: Any) -> Any:
-        """`a` of one step."""
-        zero = jnp.zeros(jnp.shape(like), jnp.result_type(like))
-        return zero if self.form.offset is None else self.at(given, [self.form.offset])[0]
+    def becomes(self, given: Mapping[int, Any], loc: Any, scale: Any) -> tuple[Any, Any]:
+        """Location and scale of `a + b * noise` at one step, from those of the noise.
 
-    def scale(self, given: Mapping[int, Any], like: Any) -> Any:
-        """`b` of one step."""
-        one = jnp.ones((), jnp.result_type(like))
-        return one if self.form.gain is None else self.at(given, [self.form.gain])[0]
+        These are None where they are 0 and 1: what a loop need not read is cheaper.
+        """
+        form, noise = self.form, self.form.noise
+        a, b = jnp.zeros((), noise.dtype), jnp.ones((), noise.dtype)
+        if form.offset is not None:
+            a = self.at(given, [form.offset])[0]
+        if form.gain is not None:
+            b = self.at(given, [form.gain])[0]
+        loc = a if loc is None else a + b * loc
+        size = -b if form.negative else b
+        scale = size if scale is None else size * scale
+        return jnp.broadcast_to(loc, noise.shape), jnp.broadcast_to(scale, noise.shape)
 
 
 def enter_loop(walk: Walk, form: Form, node: Node) -> Loop:
