@@ -89,10 +89,11 @@ def _compare(plain: Target, twin: Target) -> dict[str, Any]:
     # In short turns, so that other programs disturb both alike.
     times = [(seconds(lambda: one(position, lam), 10), seconds(lambda: other(mine, hers), 10))
              for _ in range(100)]  # fmt: skip
-    cheap, dear = np.min(times, axis=0)
+    cheap, dear = np.median(times, axis=0)
+    ratio = np.median([slow / fast for fast, slow in times])
     flops, flops_twin = _flops(one, position, lam), _flops(other, mine, hers)
     return {
-        "gap": max(gaps), "gradient": cheap, "gradient_twin": dear, "ratio": dear / cheap,
+        "gap": max(gaps), "gradient": cheap, "gradient_twin": dear, "ratio": ratio,
         "flops": flops, "flops_twin": flops_twin,
     }  # fmt: skip
 
