@@ -12,7 +12,7 @@ import pytest
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError, CheckpointError
 from autoreparam.mcmc.policy import Policy
-from autoreparam.mcmc.retune import retune
+from autoreparam.mcmc.retune import STILL_CLIMBING, retune
 from autoreparam.mcmc.snapshot import WORDS, pack, unpack
 from autoreparam.results.progress import Progress
 from autoreparam.run.begin import blank_state, build_engine, first_state
@@ -75,6 +75,29 @@ def test_retuning_is_a_function_of_the_state_and_the_window(session):
     assert_same(replace(once, seconds_learning=0), replace(twice, seconds_learning=0))
     for name, array in pack(state).items():
         np.testing.assert_array_equal(array, before[name])
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_chains_that_climb_after_learning_are_learned_from_again(session, last):
+    engine = session.engine
+    start = first_state(engine, SETTINGS, "auto", None, Progress(False))
+    state, trail = engine.chunk(start)
+    steps = [step for step in state.plan if step.last_window or step.phase == "sampling"]
+    state = replace(state, plan=tuple(steps[last:]), drawn=100)
+    slope = np.linspace(-500.0, 0.0, trail.logdensity.shape[1])
+    climbing = trail._replace(logdensity=trail.logdensity + slope)
+    for window in range(engine.settings.most_added_windows):
+        state = retune(engine, state, [climbing], last)
+        assert state.added_windows == window + 1
+        added = state.plan[0]
+        assert added == ("warmup", 25, False, False)
+        assert sum(step.draws for step in state.plan if step not in steps) == 50
+        state = replace(state, plan=tuple(steps[last:]))
+    for _ in range(2):  # enough of it: said once
+        state = retune(engine, state, [climbing], last)
+        assert state.notes.count(STILL_CLIMBING) == 1
+        assert list(state.plan) == steps[last:]
+    assert retune(engine, state, [trail], last).added_windows == state.added_windows
 
 
 def test_the_tree_of_a_run_can_be_built_twice_and_at_any_time(session):

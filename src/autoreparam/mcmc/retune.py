@@ -47,9 +47,12 @@ def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool)
         state = replace(state, target_accept=_raised(state.target_accept, engine.settings))
         sizes = _step_sizes(engine, state, late, last)
     state = restart(state, whole, health.sound)
+    if health.climbing and (last or _ends_learning(state)):
+        # After the windows of learning: what they taught is about other places.
+        lengthened = _lengthened(state, whole.position.shape[1], engine.settings)
+        last = last and lengthened.added_windows == state.added_windows
+        state = lengthened
     if not last:
-        if health.climbing and _ends_learning(state):
-            state = _lengthened(state, whole.position.shape[1], engine.settings)
         # Chains that climb show what to do about it, not what λ is best where they will be.
         learns = not health.climbing or _ends_learning(state)
         state, factors = _fit(engine, state, late, learns)
@@ -69,12 +72,16 @@ def _ends_learning(state: RunState) -> bool:
 
 
 def _lengthened(state: RunState, draws: int, settings: SamplerSettings) -> RunState:
-    """The run with one more window of warm-up, or, after some of these, with a note."""
+    """The run with one more window of learning, or, after some of these, with a note.
+
+    It is as long as this one, or half as long as all so far.
+    """
     if state.added_windows >= settings.most_added_windows:
-        return replace(state, notes=(*state.notes, STILL_CLIMBING))
+        told = state.notes if STILL_CLIMBING in state.notes else (*state.notes, STILL_CLIMBING)
+        return replace(state, notes=told)
     return replace(
         state,
-        plan=(*window_of(draws), *state.plan),
+        plan=(*window_of(max(draws, state.drawn // 2)), *state.plan),
         added_windows=state.added_windows + 1,
     )
 
