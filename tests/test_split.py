@@ -36,5 +36,11 @@ def test_ess_and_r_hat_are_those_of_arviz(chains, length):
         np.testing.assert_allclose(getattr(found, name), expected, rtol=1e-9, err_msg=name)
 
 
+def test_the_order_of_numbers_in_memory_does_not_matter():
+    scalars = draws_of_all_kinds(4, 50)[:4]
+    turned = np.asfortranarray(scalars)
+    np.testing.assert_allclose(split(turned, TAILS), split(scalars, TAILS), rtol=1e-12)
+
+
 def test_fewer_than_four_draws_say_nothing():
     assert np.isnan(split(np.zeros((2, 4, 3)), TAILS)).all()

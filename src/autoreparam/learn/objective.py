@@ -20,9 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from autoreparam.program.compiled import rarely
 from autoreparam.program.move import move
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
@@ -60,27 +58,26 @@ class Cost(NamedTuple):
 
 def cost(draws: Draws) -> Cost:
     """The cost in the coordinates that the draws are in."""
-    inflations = jax.device_get(_inflations(draws.positions, draws.scores, draws.weights))
     share = draws.weights / draws.weights.sum()
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
+        terms = inflations(draws.positions, draws.scores, draws.weights, np)
         centered = draws.logdensity - share @ draws.logdensity
         spread = share @ np.square(centered, dtype=float)
-    return Cost(inflations, (1 + 2 * spread / inflations.size) / 2)
+    return Cost(terms, (1 + 2 * spread / terms.size) / 2)
 
 
-def inflations(positions: Array, scores: Array, weights: Array) -> Array:
-    """The terms of J, one per coordinate."""
-    return 0.5 * (_log_variance(positions, weights) + _log_variance(scores, weights))
+def inflations(positions: Any, scores: Any, weights: Any, xp: Any = jnp) -> Any:
+    """The terms of J, one per coordinate; by numpy as `xp` nothing has to be compiled."""
+    return 0.5 * (_log_variance(positions, weights, xp) + _log_variance(scores, weights, xp))
 
 
-_inflations = rarely(inflations)
-
-
-def _log_variance(x: Array, weights: Array) -> Array:
+def _log_variance(x: Any, weights: Any, xp: Any) -> Any:
     """The log of each column's weighted variance; scaled first, so that squares stay finite."""
-    share = weights / jnp.sum(weights)
-    centered = x - jnp.sum(share[:, None] * x, axis=0)
-    size = jax.lax.stop_gradient(jnp.max(jnp.abs(centered) * (weights > 0)[:, None], axis=0))
-    size = jnp.where(size > 0, size, 1)
-    variance = jnp.sum(share[:, None] * (centered / size) ** 2, axis=0)
-    return jnp.log(variance + jnp.finfo(x.dtype).tiny) + 2 * jnp.log(size)
+    share = weights / xp.sum(weights)
+    centered = x - xp.sum(share[:, None] * x, axis=0)
+    size = xp.max(xp.abs(centered) * (weights > 0)[:, None], axis=0)
+    size = xp.where(size > 0, size, xp.ones_like(size))
+    if xp is jnp:
+        size = jax.lax.stop_gradient(size)
+    variance = xp.sum(share[:, None] * (centered / size) ** 2, axis=0)
+    return xp.log(variance + xp.finfo(x.dtype).tiny) + 2 * xp.log(size)

@@ -229,26 +229,26 @@ def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameteriz
 def _informed(target: Target, draws: Draws, lam: Parameterization) -> Parameterization:
     """λ of each element, from what its own data say about it."""
     origin = with_tails(lam.map(np.zeros_like), 1.0)
-    return jax.device_get(_from_data(target, draws.moved(target, lam, origin), lam))
+    with np.errstate(all="ignore"):
+        return by_data(target, draws.moved(target, lam, origin), lam, np)
 
 
-def by_data(target: Target, draws: Draws, lam: Parameterization) -> Parameterization:
-    """The same, from draws in non-centered coordinates."""
+def by_data(target: Target, draws: Draws, lam: Parameterization, xp: Any = jnp) -> Parameterization:
+    """The same, from draws in non-centered coordinates, by numpy or JAX."""
     position, score, _, weights = draws
-    unit = {site.name: jnp.ones(site.unconstrained_shape) for site in target.program.latents}
-    unit |= {name: jnp.broadcast_to(lam.reference[name], unit[name].shape) for name in lam.sites}
-    noise, score = position / target.flatten(unit), score * target.flatten(unit)
-    share = (weights / jnp.sum(weights))[:, None]
-    noise, score = (x - jnp.sum(share * x, axis=0) for x in (noise, score))
+    latents, own = target.program.latents, dict(lam.reference)
+    units = [xp.broadcast_to(own.get(s.name, 1.0), s.unconstrained_shape) for s in latents]
+    unit = xp.concatenate([xp.ravel(part) for part in units]).astype(position.dtype)
+    noise, score = position / unit, score * unit
+    share = (weights / xp.sum(weights))[:, None]
+    noise, score = (x - xp.sum(share * x, axis=0) for x in (noise, score))
     # Draws with far larger scores than the prior would give count linearly, not by their square.
     share = share / (1 + score**2)
-    data = jnp.sum(share * score * (score + noise), axis=0)
-    found = jnp.nan_to_num(data / jnp.sum(share * score**2, axis=0)).clip(0, 1)
-    by_site = target.unflatten(found)
+    data = xp.sum(share * score * (score + noise), axis=0)
+    found = xp.nan_to_num(data / xp.sum(share * score**2, axis=0)).clip(0, 1)
+    parts = xp.split(found, np.cumsum([site.size for site in latents])[:-1])
+    by_site = {s.name: part.reshape(s.unconstrained_shape) for s, part in zip(latents, parts)}
     return lam.replace({name: by_site[name] for name in lam.sites})
-
-
-_from_data = rarely(by_data)
 
 
 def _out_of_necks(target, positions, lam, found, settings) -> Parameterization:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from math import erfc, sqrt
+from math import sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from scipy.special import erfc
 
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 
@@ -106,8 +107,7 @@ def _ratio(errors: np.ndarray, mean: float, target: float) -> float:
     different, counts = np.unique(errors, return_counts=True)  # chains may share their step sizes
     for _ in range(40):  # importing SciPy's root finders would take longer than all of this
         log_k = (low + high) / 2
-        rates = [erfc(np.exp(log_k) * error) for error in different]
-        expected = counts @ rates / len(errors)
+        expected = counts @ erfc(np.exp(log_k) * different) / len(errors)
         low, high = (log_k, high) if expected > mean else (low, log_k)
     return _depth(target) / np.exp(log_k)
 
@@ -122,7 +122,7 @@ def for_gaussian(size: int, target: float) -> float:
 
 def accepted(target: float, factor: float) -> float:
     """The acceptance of steps longer by a factor than those that give the target acceptance."""
-    return erfc(_depth(target) * factor**2)
+    return float(erfc(_depth(target) * factor**2))
 
 
 def _depth(target: float) -> float:

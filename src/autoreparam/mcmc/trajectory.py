@@ -52,17 +52,18 @@ def best_length(
         angle = turn((factor * step_size / np.outer(spread, smear)).clip(1e-6, None), stages)
         rate = accepted(acceptance, factor)
         for jitter in settings.jitters:
-            for mean in np.unique(np.round(np.geomspace(stages, longest, MEANS), 2)):
-                steps = np.maximum(np.round(mean * (1 + jitter * uniform) / stages), 1)
-                swing = np.cos(angle[..., None] * steps)
-                worst = min(_effective(swing, rate), _effective(swing**2, rate))
-                worth = worst / (stages * steps.mean() + (paid / draws if draws else 0))
-                if worth > most:
-                    best, most = Length(float(mean), jitter, factor * step_size), worth
+            means = np.unique(np.round(np.geomspace(stages, longest, MEANS), 2))[:, None]
+            steps = np.maximum(np.round(means * (1 + jitter * uniform) / stages), 1)
+            swing = np.cos(angle[..., None] * steps[:, None, None, :])
+            worst = np.minimum(_effective(swing, rate), _effective(swing**2, rate))
+            worth = worst / (stages * steps.mean(axis=1) + (paid / draws if draws else 0))
+            i = int(np.argmax(worth))
+            if worth[i] > most:
+                best, most = Length(float(means[i, 0]), jitter, factor * step_size), worth[i]
     return best
 
 
-def _effective(correlation: np.ndarray, acceptance: float) -> float:
-    """Effective draws per transition along the worst direction."""
-    rho = 1 - acceptance * (1 - correlation.mean(axis=(1, 2)))
-    return float(np.min((1 - rho) / (1 + rho)))
+def _effective(correlation: np.ndarray, acceptance: float) -> np.ndarray:
+    """Effective draws per transition along the worst direction, for each mean length."""
+    rho = 1 - acceptance * (1 - correlation.mean(axis=(2, 3)))
+    return np.min((1 - rho) / (1 + rho), axis=1)

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -215,6 +216,7 @@ def dataset(values, lead: tuple[str, ...], dims, coords) -> xarray.Dataset:
     return xarray.Dataset(variables, labels, {"created_at": created, **origin()})
 
 
+@cache
 def _version() -> str:
     try:
         return metadata.version("autoreparam")
@@ -230,6 +232,7 @@ def origin() -> dict[str, str]:
     }
 
 
+@cache
 def versions() -> str:
     """The versions that made the draws, as JSON."""
     libraries = ("jax", "numpyro", "blackjax", "optax", "numpy", "xarray", "arviz-stats")

@@ -58,7 +58,7 @@ class Shown(NamedTuple):
         check_labels(program, [lam], observed, arguments, self.coords, self.dims, self.var_names,
                      self.brought)  # fmt: skip
         row = np.zeros((1, target.size), program.dtype)
-        key = jax.random.key(0)
+        key = jax.eval_shape(jax.random.key, 0)
         for keyword, call, rest in (
             ("log_likelihood", likelihoods, ()),
             ("posterior_predictive", predictions, (key,)),
