@@ -101,15 +101,15 @@ def _parts(site: str) -> tuple[str, str, str]:
 
 
 def noncentered(model: str) -> list[str]:
-    """The sites to non-center, each with the names of its shape parameters after a colon."""
+    """The sites that NumPyro can non-center, each with its shape parameters after a colon."""
     import autoreparam as ar
 
     problem = ar.zoo.load(model)
     program = ar.inspect(problem.model, problem.args, problem.kwargs, implicit=False)
     return [
-        f"{site.name}:{','.join(site.shape_parameters or ())}"
+        f"{site.name}:{','.join(site.shape_parameters)}"
         for site in program.candidates
-        if site.parents
+        if site.parents and site.shape_parameters is not None
     ]
 
 
@@ -180,6 +180,8 @@ def _measure(model: str, repeat: int, rows: list[dict[str, Any]]) -> Iterator[di
     sites = noncentered(model)
     ways: list[tuple[str, str, list[str]]] = []
     for form, changed in (("centered", []), ("noncentered", sites)):
+        if form == "noncentered" and not sites:
+            continue
         ways += [(f"{form}, {method}", method, changed) for method in METHODS]
     with tempfile.TemporaryDirectory() as folder:
         ways = [(OURS, OURS, [folder]), (AGAIN, OURS, [folder]), *ways]
