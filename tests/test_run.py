@@ -77,27 +77,41 @@ def test_retuning_is_a_function_of_the_state_and_the_window(session):
         np.testing.assert_array_equal(array, before[name])
 
 
-@pytest.mark.parametrize("last", [True, False])
-def test_chains_that_climb_after_learning_are_learned_from_again(session, last):
-    engine = session.engine
-    start = first_state(engine, SETTINGS, "auto", None, Progress(False))
-    state, trail = engine.chunk(start)
-    steps = [step for step in state.plan if step.last_window or step.phase == "sampling"]
-    state = replace(state, plan=tuple(steps[last:]), drawn=100)
+def climb(trail):
+    """The same window with chains on their way up."""
     slope = np.linspace(-500.0, 0.0, trail.logdensity.shape[1])
-    climbing = trail._replace(logdensity=trail.logdensity + slope)
+    return trail._replace(logdensity=trail.logdensity + slope)
+
+
+def part(trail):
+    """The same window with every chain in a place of its own."""
+    places = 1000.0 * np.arange(len(trail.position))[:, None, None]
+    return trail._replace(position=trail.position + places)
+
+
+@pytest.mark.parametrize("change", [climb, part])
+def test_a_last_window_of_learning_that_taught_too_little_is_followed_by_others(session, change):
+    engine = session.engine
+    state, trail = engine.chunk(first_state(engine, SETTINGS, "auto", None, Progress(False)))
+    rest = tuple(step for step in state.plan if step.last_window or step.phase == "sampling")
     for window in range(engine.settings.most_added_windows):
-        state = retune(engine, state, [climbing], last)
+        state = retune(engine, replace(state, plan=rest, drawn=100), [change(trail)], last=False)
         assert state.added_windows == window + 1
-        added = state.plan[0]
-        assert added == ("warmup", 25, False, False)
-        assert sum(step.draws for step in state.plan if step not in steps) == 50
-        state = replace(state, plan=tuple(steps[last:]))
+        assert [step.draws for step in state.plan if step not in rest] == [25, 25]
     for _ in range(2):  # enough of it: said once
-        state = retune(engine, state, [climbing], last)
-        assert state.notes.count(STILL_CLIMBING) == 1
-        assert list(state.plan) == steps[last:]
-    assert retune(engine, state, [trail], last).added_windows == state.added_windows
+        state = retune(engine, replace(state, plan=rest), [change(trail)], last=False)
+        assert state.notes.count(STILL_CLIMBING) == (change is climb)
+        assert state.plan == rest
+
+
+def test_a_first_lam_is_drawn_with_before_it_is_settled(session):
+    engine = session.engine
+    state, trail = engine.chunk(first_state(engine, SETTINGS, "auto", None, Progress(False)))
+    rest = tuple(step for step in state.plan if step.last_window or step.phase == "sampling")
+    once = retune(engine, replace(state, plan=rest), [trail], last=False)
+    assert once.added_windows == 1
+    assert len(once.reports) == 1
+    assert retune(engine, replace(once, plan=rest), [trail], last=False).added_windows == 1
 
 
 def test_the_tree_of_a_run_can_be_built_twice_and_at_any_time(session):

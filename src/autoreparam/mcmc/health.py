@@ -11,12 +11,16 @@ from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.state import RunState
 from autoreparam.mcmc.trail import Trail
 
+APART = 2.0  # R-hat; that of a window was below 1.7 where learning went well, and above 3 elsewhere
+ENOUGH_CHAINS = 64  # to know whether they are
+
 
 class Health(NamedTuple):
-    """What the log densities of a window say."""
+    """What the log densities and positions of a window say."""
 
     sound: np.ndarray  # for each chain, whether it can be learned from
     climbing: bool  # whether sound chains are still on their way to the posterior
+    apart: bool = False  # whether each of them has seen another part of it
 
 
 def judge(window: Trail) -> Health:
@@ -24,7 +28,8 @@ def judge(window: Trail) -> Health:
 
     A chain is lost if it does not move, or is far below the others: by more than the dimension and
     ten times what chains move by. Modes that are all sampled well differ by less than that. Chains
-    climb if the second half of a window is above the first by half the dimension and more.
+    climb if the second half of a window is above the first by half the dimension and more. They are
+    apart if their means differ by more than their own standard deviations.
     """
     levels, size = np.asarray(window.logdensity, float), window.position.shape[-1]
     chains, draws = levels.shape
@@ -43,7 +48,19 @@ def judge(window: Trail) -> Health:
     reference = np.sort(middle)[-2] if usable.sum() > 2 else middle.max()
     sound = usable & (middle >= reference - size - 10 * step)
     rise = np.median(late[sound].mean(axis=1) - levels[sound, :half].mean(axis=1))
-    return Health(sound, bool(rise > size / 2 + 3 * step))
+    positions = window.position[sound, half:]
+    apart = _r_hat(positions[:: max(1, len(positions) // ENOUGH_CHAINS)]) > APART
+    return Health(sound, bool(rise > size / 2 + 3 * step), apart)
+
+
+def _r_hat(positions: np.ndarray) -> float:
+    """The largest over coordinates, without splitting chains."""
+    if len(positions) < 2:
+        return 1.0
+    with np.errstate(all="ignore"):
+        between = positions.mean(axis=1).var(axis=0, ddof=1)
+        ratio = between / positions.var(axis=1).mean(axis=0)
+    return float(np.sqrt(1 + np.max(ratio, initial=0, where=between > 0)))
 
 
 def restart(state: RunState, window: Trail, sound: np.ndarray) -> RunState:

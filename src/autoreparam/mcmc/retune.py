@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from autoreparam.mcmc.engine import Engine
-from autoreparam.mcmc.health import judge, restart
+from autoreparam.mcmc.health import Health, judge, restart
 from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.integrator import LEAPFROG, TWO_STAGES
 from autoreparam.mcmc.metric import fastest, fit_metric, spread
@@ -47,12 +47,9 @@ def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool)
         state = replace(state, target_accept=_raised(state.target_accept, engine.settings))
         sizes = _step_sizes(engine, state, late, last)
     state = restart(state, whole, health.sound)
-    if health.climbing and (last or _ends_learning(state)):
-        # After the windows of learning: what they taught is about other places.
-        lengthened = _lengthened(state, whole.position.shape[1], engine.settings)
-        last = last and lengthened.added_windows == state.added_windows
-        state = lengthened
     if not last:
+        if _ends_learning(state) and not _learned(engine, state, health):
+            state = _lengthened(state, health, whole.position.shape[1], engine.settings)
         # Chains that climb show what to do about it, not what λ is best where they will be.
         learns = not health.climbing or _ends_learning(state)
         state, factors = _fit(engine, state, late, learns)
@@ -71,14 +68,23 @@ def _ends_learning(state: RunState) -> bool:
     return not state.plan or state.plan[0].last_window or state.plan[0].phase == "sampling"
 
 
-def _lengthened(state: RunState, draws: int, settings: SamplerSettings) -> RunState:
+def _learned(engine: Engine, state: RunState, health: Health) -> bool:
+    """Whether what a window teaches can be used as it is.
+
+    Draws under λ = 0 may hardly mix, so a λ that nothing was drawn with yet teaches a better one.
+    """
+    first = engine.learner is not None and not state.reports
+    return not (health.climbing or health.apart or first)
+
+
+def _lengthened(state: RunState, health: Health, draws: int, settings: SamplerSettings) -> RunState:
     """The run with one more window of learning, or, after some of these, with a note.
 
     It is as long as this one, or half as long as all so far.
     """
     if state.added_windows >= settings.most_added_windows:
-        told = state.notes if STILL_CLIMBING in state.notes else (*state.notes, STILL_CLIMBING)
-        return replace(state, notes=told)
+        told = not health.climbing or STILL_CLIMBING in state.notes
+        return replace(state, notes=state.notes if told else (*state.notes, STILL_CLIMBING))
     return replace(
         state,
         plan=(*window_of(max(draws, state.drawn // 2)), *state.plan),
