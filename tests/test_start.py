@@ -1,6 +1,7 @@
 """Chains start close enough to the posterior, wherever the prior is, and exactly where told."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -39,6 +40,20 @@ def test_a_posterior_far_from_zero_is_begun_within_a_few_hundred_nats():
     best = ar.log_joint(far, (y,))({"mean": y.mean(), "sigma": y.std()})
     # Around 0 in unconstrained values it would be 20 (250 / sigma)² / 2 for a sigma of 1 or so.
     assert (best - state.chains.logdensity < 300).all()
+
+
+def wild(x, y):
+    slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Poisson(jnp.exp(slope * x)), obs=y)
+
+
+def test_covariates_in_wild_units_are_begun_as_narrowly_as_they_ask_for():
+    x = 1e5 * np.random.default_rng(0).normal(size=20)
+    y = np.ones(20)
+    values, state = started(wild, x, y)
+    # With a hundredth of the prior's width it would be -exp(1000).
+    assert (ar.log_joint(wild, (x, y))({"slope": 0.0}) - state.chains.logdensity < 20).all()
+    assert len(np.unique(values["slope"])) == 4
 
 
 def vague(y):

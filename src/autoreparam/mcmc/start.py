@@ -79,15 +79,17 @@ def _choose(
     in turn. It is the same point whatever λ is. Radii fall, and a candidate is taken over a wider
     one only if its density is higher by more than the dimension: a typical draw is about half of
     that below the mode. So chains start spread out where that does no harm, and closer to the
-    prior's center where wide starts would be far below the posterior.
+    prior's center where wide starts would be far below the posterior. As long as the narrowest of a
+    round is the best of a chain, or none could be used, there is a round of still narrower ones.
     """
     chains, size = positions.shape
     count, origin = settings.candidates, untouched(lam)
     radii = np.geomspace(1.0, settings.least_radius, count // 2)
     plain = np.zeros(size), np.full(size, settings.radius)
     found, highest, best, looks = np.zeros(chains, bool), np.zeros(chains), None, 0
-    while looks < count or not found.all():
-        # Where no candidate of a round could be used, the next round begins where it ended.
+    chosen = np.zeros(chains, int)  # the number of its best
+    while looks % count or not found.all() or np.any(chosen >= looks - 2):
+        # A round begins where the one before it ended.
         radius = radii[looks % count // 2] * settings.least_radius ** (looks // count)
         if radius < np.finfo(positions.dtype).eps:
             break
@@ -96,10 +98,9 @@ def _choose(
         here = _look(target, noise.astype(positions.dtype), origin, lam)
         # Densities of the noise: those of other coordinates are highest in the necks of scales.
         level = here.state.logdensity + here.log_det
-        better = here.usable & (level > highest + size) & (looks < count)
-        taken = ~found | better
+        taken = ~found | (here.usable & (level > highest + size))
         best = here.state if best is None else _where(taken, here.state, best)
-        highest = np.where(taken, level, highest)
+        highest, chosen = np.where(taken, level, highest), np.where(taken, looks, chosen)
         found = found | here.usable
         looks += 1
     assert best is not None  # there is at least one candidate
