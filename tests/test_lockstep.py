@@ -92,6 +92,7 @@ def test_draws_are_those_of_each_chain_alone(stages, turned):
         np.testing.assert_array_equal(states.position[chain], trail.position[chain, -1])
 
 
+@pytest.mark.slow
 def test_however_draws_are_cut_into_calls_they_are_the_same(monkeypatch):
     monkeypatch.setattr(lockstep, "LONGEST", 5)
     case = Case(1, False, adapts=True)
@@ -107,6 +108,7 @@ def test_however_draws_are_cut_into_calls_they_are_the_same(monkeypatch):
     np.testing.assert_array_equal(adaptation.final(), whole[1].final())
 
 
+@pytest.mark.slow
 def test_no_draws_leave_everything_as_it_is():
     case = Case(1, False)
     states, _, trail = case.run(0, 0, case.states, case.adaptation)
