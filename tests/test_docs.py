@@ -103,6 +103,7 @@ SLOW = {
     Path("docs/howto/discrete.md"): pytest.mark.slow,  # test_discrete.py
     Path("docs/howto/predict.md"): pytest.mark.slow,  # test_predict.py
     Path("docs/howto/checkpoints.md"): pytest.mark.slow,  # test_storage.py
+    Path("docs/howto/gpu.md"): pytest.mark.slow,  # test_superchains.py
     Path("docs/howto/many.md"): pytest.mark.slow,  # test_many.py
     Path("docs/howto/calibration.md"): pytest.mark.slow,  # test_many.py
     # The build runs the case studies in full.
