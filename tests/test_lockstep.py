@@ -16,7 +16,7 @@ from test_sampling import worst_z
 import autoreparam as ar
 from autoreparam.mcmc import engine, lockstep, metric, warmup
 from autoreparam.mcmc.chains import chain_keys
-from autoreparam.mcmc.hmc import Kernel, jittered, tuning_like
+from autoreparam.mcmc.hmc import Kernel, jittered, key_of, tuning_like
 from autoreparam.mcmc.interleaved import stack_slots
 from autoreparam.mcmc.metric import Metric
 from autoreparam.mcmc.step_size import begin
@@ -72,7 +72,7 @@ def test_draws_are_those_of_each_chain_alone(stages, turned):
     @jax.jit
     def alone(key, state, number, steps, size):
         tuning = case.tuning._replace(step_size=size)
-        key = jax.random.fold_in(jax.random.wrap_key_data(key), number)
+        key = key_of(key, number)
         return kernel.travel(key, case.target, state, case.lam, tuning, steps)
 
     for chain in range(CHAINS):

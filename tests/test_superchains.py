@@ -19,7 +19,7 @@ from autoreparam.results.advice import NESTED_LIMIT, suffice, warnings_for
 from autoreparam.results.diagnostics import e_bfmi, efficiency, summary
 from autoreparam.results.pooled import ess, pooled
 from autoreparam.results.progress import Progress
-from autoreparam.results.scalars import TAILS, ess_of, measure
+from autoreparam.results.scalars import TAILS, ess_of, measure, slowest
 from autoreparam.results.superchains import nested_r_hat, superchains
 from autoreparam.run.begin import build_engine, first_state
 
@@ -335,3 +335,15 @@ def test_a_run_of_many_short_chains_is_trusted_and_its_report_names_what_it_saw(
     assert re.search(r"nested R-hat is at most 1\.0\d\d and none diverged", page)
     assert "largest nested R-hat" in page
     assert "Trace of mean: 16 chains of 80 draws" in page
+
+
+def test_a_nan_in_a_chain_that_is_left_out_is_seen_and_what_is_constant_is_not_slow():
+    x = np.random.default_rng(0).normal(size=(4096, 60, 3))
+    x[1, 0, 0] = np.nan
+    x[..., 2] = -np.inf
+    variable = xr.DataArray(x, dims=["chain", "draw", "k"], name="x", coords={"k": range(3)})
+    (chosen,) = slowest([variable], 1)
+    np.testing.assert_array_equal(chosen, [True, False, False])
+    measured = measure(variable, chosen)
+    assert np.isnan([measured.bulk, measured.r_hat]).all()
+    assert measured.varies.all()

@@ -28,7 +28,7 @@ from autoreparam.learn.settings import DEFAULTS, ScoreSettings
 from autoreparam.program.blocks import in_blocks
 from autoreparam.program.centering import Centering
 from autoreparam.program.compiled import Compiled, often, rarely
-from autoreparam.program.move import MOST_SITES, block, held_out, large_matrices, move
+from autoreparam.program.move import LARGE_BLOCK, MOST_SITES, block, held_out, large_matrices, move
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 from autoreparam.program.traits import Coupling
@@ -263,7 +263,12 @@ def _out_of_necks(target, positions, lam, found, settings) -> Parameterization:
     ]
     if not local:
         return found
-    log_scales = in_blocks(lambda _, rows: _log_scales(target, rows, lam), block(target), positions)
+    log_scales = in_blocks(
+        lambda _, rows: _log_scales(target, rows, lam),
+        block(target),
+        positions,
+        large=LARGE_BLOCK,
+    )
     loc, scale = {}, {}
     for name in local:
         own = log_scales[name].reshape(len(positions), -1)

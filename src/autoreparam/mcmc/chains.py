@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from autoreparam.mcmc.hmc import Kernel, State
+from autoreparam.mcmc.hmc import KEYS, Kernel, State, key_of
 from autoreparam.mcmc.interleaved import Slots, draw
 from autoreparam.mcmc.step_size import Adaptation, adapt
 from autoreparam.mcmc.trail import Trail, as_row, blank_trail, from_rows, in_calls
@@ -32,7 +32,7 @@ traces: list[str] = []  # one entry each time the chunk is traced; tests count t
 @partial(rarely, static_argnames="chains")
 def chain_keys(seed: Array, chains: int) -> Array:
     """The words of one key per chain: numpy can take some of them, and JAX would compile that."""
-    return jax.random.key_data(jax.random.split(jax.random.key(seed), chains))
+    return jax.random.key_data(jax.random.split(jax.random.key(seed, impl=KEYS), chains))
 
 
 def run_chunk(
@@ -56,8 +56,7 @@ def run_chunk(
         def step(i: Array, carried):
             state, adaptation, rows = carried
             sizes = jnp.where(adaptation.active, adaptation.step_size(), slots.tuning.step_size)
-            own = jax.random.fold_in(jax.random.wrap_key_data(key), start + i)
-            state, info = draw(kernel, own, target, state, slots, sizes)
+            state, info = draw(kernel, key_of(key, start + i), target, state, slots, sizes)
             entry = Trail(state.position, state.score, state.logdensity, sizes, info)
             rows = jax.lax.dynamic_update_index_in_dim(rows, as_row(entry), i, 0)
             return state, adapt(adaptation, info.acceptance_rate), rows

@@ -17,6 +17,7 @@ from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
+KEYS = "threefry2x32"  # whatever JAX's default is: a thread may have another
 SINGLE_STEP = 0.05  # by which a trajectory of one step is longer or shorter: 0.1 cost radon a tenth
 
 
@@ -136,6 +137,11 @@ class Kernel:
             n_steps=stages * outcome.steps,
             tree_depth=jnp.zeros((), jnp.int32),
         )
+
+
+def key_of(words: Array, number: Array) -> Array:
+    """The key of a draw, from the words of its chain's."""
+    return jax.random.fold_in(jax.random.wrap_key_data(words, impl=KEYS), number)
 
 
 def fresh_noise(key: Array, position: Array) -> tuple[Array, Array]:

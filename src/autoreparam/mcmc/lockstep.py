@@ -20,7 +20,15 @@ from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
 from autoreparam.mcmc.delayed import choose
-from autoreparam.mcmc.hmc import Info, State, Tuning, fresh_noise, jittered, kinetic_energy
+from autoreparam.mcmc.hmc import (
+    Info,
+    State,
+    Tuning,
+    fresh_noise,
+    jittered,
+    key_of,
+    kinetic_energy,
+)
 from autoreparam.mcmc.integrator import FIRST_KICK, LEAPFROG, IntegratorState
 from autoreparam.mcmc.interleaved import Slots
 from autoreparam.mcmc.step_size import Adaptation, adapt
@@ -53,6 +61,9 @@ class Together:
         numbers = 2 * len(self.keys) * (self.target.size + 3)
         length = int(np.clip(MOST_NUMBERS // numbers, 1, LONGEST))
         adapts = bool(np.any(adaptation.active))
+        # One for all: chains that ran apart may have been stored in the middle of a window.
+        chains = len(self.keys)
+        adaptation = jax.tree.map(lambda x: np.repeat(x[:1], chains, axis=0), adaptation)
 
         def call(start: int, count: int, states: State, adaptation: Adaptation):
             states, adaptation, trail = run_together(
@@ -64,9 +75,13 @@ class Together:
         return in_calls(call, length, start, count, states, adaptation)
 
     def _mesh(self) -> Mesh | None:
-        """All devices, of all processes, if there are several and each can have as many chains."""
+        """All devices, of all processes, if there are several and each can have as many chains.
+
+        Where the user chose a device, it is that one.
+        """
         devices = jax.devices()
-        if len(devices) == 1 or len(self.keys) % len(devices):
+        chosen = getattr(jax.config, "jax_default_device", None) and jax.process_count() == 1
+        if chosen or len(devices) == 1 or len(self.keys) % len(devices):
             return None
         return Mesh(np.array(devices), ("chains",))
 
@@ -128,8 +143,8 @@ def run_together(
 ) -> tuple[State, Adaptation, Trail]:
     """`count` draws of each chain, at most `length`, numbered from `start`: `chains.run_chunk`.
 
-    Where it `adapts`, step sizes are those of the first chain's adaptation, which follows the mean
-    acceptance of all chains. With a `mesh`, each device has its share of the chains, and all that
+    Where it `adapts`, step sizes are those of an adaptation that all chains share, to the mean of
+    their acceptance. With a `mesh`, each device has its share of the chains, and all that
     they tell each other is that mean.
     """
     if mesh is None:
@@ -167,7 +182,7 @@ def _run(
         return _Pace(size.astype(dtype), stages * steps)
 
     def noise(draw: Array) -> tuple[Array, Array]:
-        own = jax.vmap(jax.random.fold_in, (0, None))(jax.random.wrap_key_data(keys), start + draw)
+        own = jax.vmap(key_of, (0, None))(keys, start + draw)
         momentum, uniform = jax.vmap(fresh_noise)(own, states.position)
         return momentum, jnp.log(uniform[:, 1])
 
@@ -181,12 +196,12 @@ def _run(
 
     def passes(carried: Any) -> Any:
         first = carried[1] + 1
-        ahead = jax.vmap(noise)(first + jnp.arange(PASSES))
+        ahead = jax.vmap(noise)(first + jnp.arange(together))
 
         def one_pass(_: Any, carried: Any) -> Any:
             moving, draw, passed, rows, known = carried
             size, gradients = (part[draw] for part in (known.paces if adapts else planned))
-            ends = passed + 1 == gradients
+            ends = passed + 1 >= gradients
             moving, reached, row = turn(moving, passed, size)
             rows = rows.at[draw].set(row)  # at every pass: the last one of a trajectory stays
             fresh = jax.tree.map(lambda all_: all_[draw + 1 - first], ahead)
@@ -195,8 +210,9 @@ def _run(
             draw = jnp.minimum(draw + ends, length)  # what comes after the last is dropped
             return moving, draw, jnp.where(ends, 0, passed + 1), rows, known
 
-        return jax.lax.fori_loop(0, PASSES, one_pass, carried)
+        return jax.lax.fori_loop(0, together, one_pass, carried)
 
+    together = int(np.clip(MOST_NUMBERS // (8 * chains * target.size), 1, PASSES))
     shared = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], adaptation)
     size = shared.step_size()[0] if adapts else tuning.step_size
     planned = jax.vmap(pace, (0, None))(jnp.arange(length + 2), size)

@@ -78,7 +78,7 @@ def begin(
     untouched: Parameterization,
     target_accept: Array,
 ) -> Start:
-    """The best of candidates around the prior for each chain, as `start.py` chooses them.
+    """The best of candidates around the prior for each chain: the first round of `start.py`.
 
     `keys` has one key per data set and chain. A chain without a candidate of finite density begins
     where another does.

@@ -23,7 +23,7 @@ class SamplerSettings:
     # -- windows (warmup.py) --
     first_window: int = 10  # draws; each window is twice as long as the one before
     last_window: float = 0.1  # share of the warm-up of each window for the step size only
-    most_added_windows: int = 3  # where the last has not taught enough: at most thrice as long
+    most_added_windows: int = 3  # where the last taught too little: up to four times as long
 
     # -- more draws where chains mix slowly (longer.py) --
     most_every: int = 8  # draws per kept one; with 10 to 15 gradients each, about a tree of NUTS

@@ -10,18 +10,16 @@ import numpy as np
 
 from autoreparam.program.compiled import accelerated
 
-MORE = 64  # times as many rows per call on an accelerator
 
-
-def in_blocks(call: Callable, size: int, *arrays: np.ndarray) -> Any:
+def in_blocks(call: Callable, size: int, *arrays: np.ndarray, large: int = 0) -> Any:
     """The results of `call(first, *block)` for blocks of `size` rows that start at row `first`.
 
     The last block is padded with zeros, and the results for the padding are dropped. Beside the
-    results only one block is in memory. On an accelerator, which would wait, blocks are larger.
+    results only one block is in memory. On an accelerator, which would wait, blocks may be `large`.
     """
     count = len(arrays[0])
-    if accelerated():
-        size = min(MORE * size, max(size, 1 << (count - 1).bit_length()))
+    if accelerated() and large > size:
+        size = min(large, max(size, 1 << (count - 1).bit_length()))
     joined: Any = None
     for first in range(0, max(1, count), size):
         block = [_padded(rows[first : first + size], size) for rows in arrays]

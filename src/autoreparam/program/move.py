@@ -14,6 +14,7 @@ from autoreparam.program.target import Target
 
 BLOCK = 64  # draws per call
 SMALL_BLOCK = 16  # where each takes long
+LARGE_BLOCK = 4096  # on an accelerator
 MOST_ROWS = 30  # of a matrix that can be factorized quickly
 MOST_SITES = 20  # with a λ; with more, compiling takes too long
 
@@ -34,7 +35,7 @@ def move(
     def carry(_: int, positions: np.ndarray, scores: np.ndarray) -> Any:
         return _carry(target, positions, scores, lam, new)
 
-    return in_blocks(carry, block(target), positions, scores)
+    return in_blocks(carry, block(target), positions, scores, large=LARGE_BLOCK)
 
 
 def block(target: Target) -> int:

@@ -74,7 +74,7 @@ class Efficiency:
 def efficiency(tree: xarray.DataTree, most: int | None = None) -> Efficiency:
     """ESS per gradient and other measures of a run, over its latent variables.
 
-    ArviZ takes milliseconds per scalar. With `most`, only that many are measured: those that look
+    Each scalar takes milliseconds. With `most`, only that many are measured: those that look
     worst in a quick scan of all.
 
     Args:

@@ -16,6 +16,7 @@ from scipy.special import ndtri
 
 from autoreparam.results.superchains import nested_r_hat, superchains
 
+THREADS = 8  # each with about ten arrays as large as a scalar's draws
 BLOCK = 2**19  # numbers to transform at once, few enough to stay in a cache
 
 
@@ -59,7 +60,7 @@ def pooled(
         ends = np.quantile(draws.ravel()[order], tails)  # quicker where they are sorted
         found.tail[i] = min(ess(draws <= end) for end in ends)
 
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(one, range(count)))
     return found
 

@@ -81,20 +81,24 @@ def measure(variable: xarray.DataArray, only: np.ndarray | None = None) -> Measu
     """
     labels, values = scalar_names(variable), _flat(variable)
     chains, groups = len(values), superchains(len(values))
+    known = np.ones(values.shape[2], dtype=bool)
     if only is not None:
-        some = _some_chains(values)
-        labels, groups = [labels[i] for i in np.flatnonzero(only)], groups[some]
-        values = values[some][..., only]
+        labels, values, some = (
+            [labels[i] for i in np.flatnonzero(only)], values[..., only], _some_chains(values),
+        )  # fmt: skip
+        known = ~np.isnan(values.sum(axis=(0, 1), dtype=float))
+        values, groups = values[some], groups[some]
     count = values.shape[2]
     scalars = np.moveaxis(np.asarray(values, dtype=float), 2, 0)
     varies = np.zeros(count, dtype=bool)
     if scalars.size:
         # A NaN equals nothing, so draws with one count as varying.
-        varies = (scalars != scalars[:, :1, :1]).any(axis=(1, 2))
+        varies = (scalars != scalars[:, :1, :1]).any(axis=(1, 2)) | ~known
     found = Pooled(*np.full((4, count), np.nan))
     each = chains / max(len(values), 1)  # chains that one stands for
     for whole, part, factor in zip(found, _judge(scalars[varies], groups), (each, each, each, 1)):
         whole[varies] = factor * part
+        whole[~known] = np.nan  # in a chain that was left out, perhaps
     return Measured(labels, scalars, varies, *found)
 
 
@@ -138,7 +142,8 @@ def slowness(values: np.ndarray) -> np.ndarray:
     Draws are squashed, so that heavy tails do not hide it; their absolute values are checked too.
     Of thousands of chains some are looked at, and the others only for numbers that are not finite.
     """
-    finite = np.isfinite(values.sum(axis=(0, 1), dtype=float))
+    usual = np.isfinite(values.sum(axis=(0, 1), dtype=float))
+    usual[~usual] = (values[..., ~usual] == values[:1, :1, ~usual]).all(axis=(0, 1))
     values = values[_some_chains(values)]
     draws, count = values.shape[1:]
     length = max(1, int(draws**0.5))
@@ -153,7 +158,7 @@ def slowness(values: np.ndarray) -> np.ndarray:
         # A scalar that does not vary has no ratio and no ESS; one that is not finite is the worst.
         still = (here == here[:1, :1]).all(axis=(0, 1))
         found[first : first + block] = np.where(still, 0, np.nan_to_num(ratio, nan=np.inf))
-    return np.where(finite, found, np.inf)
+    return np.where(usual, found, np.inf)
 
 
 def _some_chains(values: np.ndarray) -> slice:

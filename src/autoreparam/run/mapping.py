@@ -15,6 +15,7 @@ from autoreparam.program.predictive import predict
 from autoreparam.program.target import Target
 
 ROWS = 1000  # draws per call
+MOST_NUMBERS = 2**23  # in the positions of a call on an accelerator
 
 
 @rarely
@@ -57,5 +58,7 @@ def by_rows(
     def block(first: int, rows: np.ndarray) -> Any:
         return call(target, rows, lam, *(jax.random.fold_in(k, first) for k in key))
 
-    joined = in_blocks(block, ROWS, positions.reshape(-1, size))
+    # Values take about as much memory as positions; likelihoods and predictions may take more.
+    large = MOST_NUMBERS // max(size, 1) if call is map_back else 0
+    joined = in_blocks(block, ROWS, positions.reshape(-1, size), large=large)
     return jax.tree.map(lambda leaf: leaf.reshape(chains, draws, *leaf.shape[1:]), joined)

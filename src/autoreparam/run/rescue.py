@@ -15,6 +15,7 @@ from autoreparam.errors import AutoreparamError, CheckpointError, SamplingError
 from autoreparam.results.files import places
 from autoreparam.results.identity import identify
 from autoreparam.results.storage import Store
+from autoreparam.run.processes import leads
 from autoreparam.run.session import Session
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def _told(error: BaseException, where: str) -> BaseException:
 
 def _where(session: Session) -> str:
     """In words, where the draws are."""
+    if not leads():
+        return "The draws are where the first process says."
     path = session.store.path if session.store is not None else _stored(session)
     if path is None:
         return "The draws could not be written anywhere: every disk is full or read-only."
