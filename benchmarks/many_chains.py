@@ -38,12 +38,12 @@ class Timed:
     def __init__(self, program: Any) -> None:
         self.program, self.calls = program, []
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, given: Any, length: int, divergence: float, adapts: bool, mesh: Any) -> Any:
         began = time.perf_counter()
-        found = jax.block_until_ready(self.program(*args, **kwargs))
+        found = jax.block_until_ready(self.program(given, length, divergence, adapts, mesh))
         seconds = time.perf_counter() - began
-        gradients = np.asarray(found[2].info.n_steps[0, : int(args[3])]).sum() * len(args[1])
-        self.calls.append((kwargs["adapts"], int(gradients), seconds))
+        gradients = np.asarray(found[2].info.n_steps[0, : given.count]).sum() * len(given.keys)
+        self.calls.append((adapts, int(gradients), seconds))
         return found
 
     def speed(self) -> float:

@@ -94,7 +94,7 @@ def test_draws_are_those_of_each_chain_alone(stages, turned):
 
 @pytest.mark.slow
 def test_however_draws_are_cut_into_calls_they_are_the_same(monkeypatch):
-    monkeypatch.setattr(lockstep, "LONGEST", 5)
+    monkeypatch.setattr(lockstep, "CHUNK_TOGETHER", 5)
     case = Case(1, False, adapts=True)
     whole = case.run(0, 2 * DRAWS, case.states, case.adaptation)
     states, adaptation, first = case.run(0, DRAWS, case.states, case.adaptation)

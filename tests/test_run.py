@@ -98,10 +98,9 @@ def test_a_last_window_of_learning_that_taught_too_little_is_followed_by_others(
         state = retune(engine, replace(state, plan=rest, drawn=100), [change(trail)], last=False)
         assert state.added_windows == window + 1
         assert [step.draws for step in state.plan if step not in rest] == [25, 25]
-    for _ in range(2):  # enough of it: said once
-        state = retune(engine, replace(state, plan=rest), [change(trail)], last=False)
-        assert state.notes.count(STILL_CLIMBING) == (change is climb)
-        assert state.plan == rest
+    state = retune(engine, replace(state, plan=rest), [change(trail)], last=False)
+    assert state.notes.count(STILL_CLIMBING) == (change is climb)  # enough of it
+    assert state.plan == rest
 
 
 def test_a_first_lam_is_drawn_with_before_it_is_settled(session):

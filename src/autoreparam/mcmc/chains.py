@@ -20,10 +20,10 @@ from autoreparam.mcmc.hmc import KEYS, Kernel, State, key_of
 from autoreparam.mcmc.interleaved import Slots, draw
 from autoreparam.mcmc.step_size import Adaptation, adapt
 from autoreparam.mcmc.trail import Trail, as_row, blank_trail, from_rows, in_calls
+from autoreparam.mcmc.warmup import CHUNK
 from autoreparam.program.compiled import accelerated, often, on_little, rarely
 from autoreparam.program.target import Target
 
-CHUNK = 25  # draws per call of the compiled program
 LITTLE = 1000  # numbers in the data
 
 traces: list[str] = []  # one entry each time the chunk is traced; tests count them

@@ -23,7 +23,6 @@ from autoreparam.mcmc.delayed import choose
 from autoreparam.mcmc.hmc import (
     Info,
     State,
-    Tuning,
     fresh_noise,
     jittered,
     key_of,
@@ -33,12 +32,12 @@ from autoreparam.mcmc.integrator import FIRST_KICK, LEAPFROG, IntegratorState
 from autoreparam.mcmc.interleaved import Slots
 from autoreparam.mcmc.step_size import Adaptation, adapt
 from autoreparam.mcmc.trail import Trail, in_calls
+from autoreparam.mcmc.warmup import CHUNK_TOGETHER
 from autoreparam.program.compiled import often
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
 MOST_NUMBERS = 2**28  # in the draws and scores of a call: a gigabyte, or two
-LONGEST = 250  # draws of a call
 PASSES = 32  # of the loop without a look at whether it is done: those too many are dropped
 GOLDEN = 0x9E3779B9  # 2³² over the golden ratio
 
@@ -59,17 +58,17 @@ class Together:
         if not np.any(tuning.inverse_mass.stretch != 1):  # what is not used would still be computed
             tuning = tuning._replace(inverse_mass=tuning.inverse_mass.plain())
         numbers = 2 * len(self.keys) * (self.target.size + 3)
-        length = int(np.clip(MOST_NUMBERS // numbers, 1, LONGEST))
+        length = int(np.clip(MOST_NUMBERS // numbers, 1, CHUNK_TOGETHER))
         adapts = bool(np.any(adaptation.active))
         # One for all: chains that ran apart may have been stored in the middle of a window.
         chains = len(self.keys)
         adaptation = jax.tree.map(lambda x: np.repeat(x[:1], chains, axis=0), adaptation)
 
         def call(start: int, count: int, states: State, adaptation: Adaptation):
+            given = Given(self.target, self.keys, start, count, states, lam, tuning, adaptation)
             states, adaptation, trail = run_together(
-                self.target, self.keys, start, count, states, lam, tuning, adaptation,
-                length=length, divergence=self.divergence, adapts=adapts, mesh=self._mesh(),
-            )  # fmt: skip
+                given, length, self.divergence, adapts, self._mesh()
+            )
             return _fetched((states, adaptation, _first(trail, rows=count)))
 
         return in_calls(call, length, start, count, states, adaptation)
@@ -126,53 +125,43 @@ class _Learned(NamedTuple):
     paces: _Pace
 
 
+class Given(NamedTuple):
+    """What a call of the compiled program begins with."""
+
+    target: Any
+    keys: Any  # the words of one per chain
+    start: Any  # the number of its first draw
+    count: Any  # of draws
+    states: Any
+    lam: Any
+    tuning: Any
+    adaptation: Any
+
+
 @partial(often, static_argnames=("length", "divergence", "adapts", "mesh"))
 def run_together(
-    target: Target,
-    keys: Array,
-    start: Array,
-    count: Array,
-    states: State,
-    lam: Parameterization,
-    tuning: Tuning,
-    adaptation: Adaptation,
-    length: int,
-    divergence: float,
-    adapts: bool,
-    mesh: Mesh | None = None,
+    given: Given, length: int, divergence: float, adapts: bool, mesh: Mesh | None = None
 ) -> tuple[State, Adaptation, Trail]:
-    """`count` draws of each chain, at most `length`, numbered from `start`: `chains.run_chunk`.
+    """The draws of all chains, at most `length` each, as `chains.run_chunk` makes them.
 
     Where it `adapts`, step sizes are those of an adaptation that all chains share, to the mean of
-    their acceptance. With a `mesh`, each device has its share of the chains, and all that
-    they tell each other is that mean.
+    their acceptance. With a `mesh`, each device has its share of the chains, and all that they tell
+    each other is that mean.
     """
     if mesh is None:
-        run = partial(_run, length, divergence, adapts, jnp.sum)
-        return run(target, keys, start, count, states, lam, tuning, adaptation)
+        return _run(length, divergence, adapts, jnp.sum, given)
     axis = mesh.axis_names[0]
     run = partial(_run, length, divergence, adapts, lambda x: jax.lax.psum(jnp.sum(x), axis))
     own, same = PartitionSpec(axis), PartitionSpec()
-    places = same, own, same, same, own, same, same, own
-    sharded = jax.shard_map(run, mesh=mesh, in_specs=places, out_specs=own, check_vma=False)
-    return sharded(target, keys, start, count, states, lam, tuning, adaptation)
+    places = Given(same, own, same, same, own, same, same, own)
+    return jax.shard_map(run, mesh=mesh, in_specs=(places,), out_specs=own, check_vma=False)(given)
 
 
 def _run(
-    length: int,
-    divergence: float,
-    adapts: bool,
-    total: Callable,
-    target: Target,
-    keys: Array,
-    start: Array,
-    count: Array,
-    states: State,
-    lam: Parameterization,
-    tuning: Tuning,
-    adaptation: Adaptation,
+    length: int, divergence: float, adapts: bool, total: Callable, given: Given
 ) -> tuple[State, Adaptation, Trail]:
     """The same for the chains of one device; `total` is the sum over all devices."""
+    target, keys, start, count, states, lam, tuning, adaptation = given
     chains, dtype, stages = len(keys), states.logdensity.dtype, tuning.stages.astype(jnp.int32)
     push, pull = tuning.inverse_mass.halves()
     turn = jax.vmap(partial(_turn, target, lam, push, pull, stages), (0, None, None))

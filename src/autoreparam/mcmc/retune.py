@@ -83,8 +83,7 @@ def _lengthened(state: RunState, health: Health, draws: int, settings: SamplerSe
     It is as long as this one, or half as long as all so far.
     """
     if state.added_windows >= settings.most_added_windows:
-        told = not health.climbing or STILL_CLIMBING in state.notes
-        return replace(state, notes=state.notes if told else (*state.notes, STILL_CLIMBING))
+        return replace(state, notes=(*state.notes, *[STILL_CLIMBING][: health.climbing]))
     return replace(
         state,
         plan=(*window_of(max(draws, state.drawn // 2)), *state.plan),
@@ -209,7 +208,7 @@ def _carried(
 class _Late:
     """What the sound chains of a window left behind, but for its first part.
 
-    Of thousands of chains it is every second draw, or fewer.
+    Where there are very many, evenly spread ones stand for them.
     """
 
     def __init__(self, window: Trail, sound: np.ndarray, settings: SamplerSettings) -> None:

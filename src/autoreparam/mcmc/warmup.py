@@ -7,7 +7,7 @@ from typing import NamedTuple
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.program.compiled import accelerated
 
-CHUNK = 25  # draws between two checkpoints
+CHUNK = 25  # draws per call of the compiled program, and between two checkpoints
 CHUNK_TOGETHER = 250  # the same on an accelerator, where each call is a wait
 LAST_WINDOWS = 2  # for the step size only: the second checks the first
 

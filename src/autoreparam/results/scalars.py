@@ -83,11 +83,9 @@ def measure(variable: xarray.DataArray, only: np.ndarray | None = None) -> Measu
     chains, groups = len(values), superchains(len(values))
     known = np.ones(values.shape[2], dtype=bool)
     if only is not None:
-        labels, values, some = (
-            [labels[i] for i in np.flatnonzero(only)], values[..., only], _some_chains(values),
-        )  # fmt: skip
-        known = ~np.isnan(values.sum(axis=(0, 1), dtype=float))
-        values, groups = values[some], groups[some]
+        labels, some = [labels[i] for i in np.flatnonzero(only)], _some_chains(values)
+        known = ~np.isnan(values[..., only].sum(axis=(0, 1), dtype=float))
+        values, groups = values[some][..., only], groups[some]
     count = values.shape[2]
     scalars = np.moveaxis(np.asarray(values, dtype=float), 2, 0)
     varies = np.zeros(count, dtype=bool)

@@ -1,7 +1,8 @@
-"""One run on several processes, after `jax.distributed.initialize`: who reports, and do all agree.
+"""One run on several processes: which of them reports, and whether all agree.
 
-Every process has a share of the chains. Draws are gathered on all of them, and each learns the same
-from them; only the first one shows progress, warns, and writes.
+After `jax.distributed.initialize` every process has a share of the chains. Draws are gathered on
+all of them, and each learns the same from them; only the first one shows progress, warns, and
+writes.
 """
 
 from __future__ import annotations
