@@ -93,9 +93,8 @@ def reached(path, goal, out):
 
 @each_kind
 def test_a_run_killed_at_random_moments_ends_in_the_same_draws(tmp_path, zygote, whole, kind):
-    """In warm-up, while sampling, in a commit and after the last draw, over and over."""
-    rng, expected, killed, late = random.Random(kind), whole(kind), 0, 0
-    runs = 0
+    """In warm-up, while sampling and in a commit, over and over."""
+    rng, expected, killed, runs = random.Random(kind), whole(kind), 0, 0
     while killed < KILLS:
         runs += 1
         path, out = str(tmp_path / str(runs)), str(tmp_path / f"{runs}.npz")
@@ -104,7 +103,7 @@ def test_a_run_killed_at_random_moments_ends_in_the_same_draws(tmp_path, zygote,
             child = zygote.begin(kind=kind, path=path, out=out, only_read=True)
             goal = min(before + rng.randint(1, 4), LAST)
             wait_for(partial(reached, path, goal, out), zygote, child)
-            time.sleep(rng.uniform(0, 0.05 if chunks(path) < LAST else 0.6))
+            time.sleep(rng.uniform(0, 0.05))
             if killed < KILLS:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
@@ -112,9 +111,18 @@ def test_a_run_killed_at_random_moments_ends_in_the_same_draws(tmp_path, zygote,
             assert status in (0, -signal.SIGKILL), status
             killed += status == -signal.SIGKILL
             before = chunks(path)
-            late += status == -signal.SIGKILL and before == LAST
         assert_draws(out, expected)
-    assert late, "none was killed after the last draw"
+
+
+@each_kind
+def test_a_run_killed_after_its_last_draw_has_it(tmp_path, zygote, whole, kind):
+    expected, path, out = whole(kind), str(tmp_path / "run"), str(tmp_path / "out.npz")
+    job = {"kind": kind, "path": path, "out": out, "only_read": True}
+    assert zygote.wait(zygote.begin(**job, dies_at_the_end=True)) == -signal.SIGKILL
+    assert chunks(path) == LAST
+    assert not os.path.exists(out)
+    finish(zygote, **job)
+    assert_draws(out, expected)
 
 
 @each_kind

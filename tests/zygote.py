@@ -144,7 +144,9 @@ def run(job, out):
     if "suicide" in job:
         die_in_storage(path, job["suicide"])
     if "announce" in job:
-        announce_the_end(Path(job["announce"]))
+        after_the_last_draw(Path(job["announce"]).touch)
+    if job.get("dies_at_the_end"):
+        after_the_last_draw(lambda: os.kill(os.getpid(), signal.SIGKILL))
     asked = {**COMMON, **KINDS[job["kind"]]}
     if path and (Path(path) / "manifest.json").exists() and Store.open(path).chunks:
         tree = ar.resume(path, model, args, draws=job.get("draws"), progress=False)
@@ -158,17 +160,17 @@ def run(job, out):
     os.replace(beside, out)
 
 
-def announce_the_end(path):
-    """Makes a file once the last draw is made."""
+def after_the_last_draw(do):
+    """Does something once the last draw is made, before there is a tree."""
     from autoreparam import sampling
 
     build = sampling.build_tree
 
-    def announced(*given):
-        path.touch()
+    def built(*given):
+        do()
         return build(*given)
 
-    sampling.build_tree = announced
+    sampling.build_tree = built
 
 
 def die_in_storage(folder, events):
