@@ -33,6 +33,51 @@ def times(m, t, w):
 
 
 EXP = transforms.ExpTransform()
+LOGIT = transforms.SigmoidTransform().inv
+
+
+def log_gamma_moments(a):
+    return jnp.log(a + 0.5) - 1 / a, jnp.sqrt(1 / a**2 + 1 / (a + 0.5))
+
+
+def logit_beta_moments(a, b):
+    (loc, scale), (other, along) = log_gamma_moments(a), log_gamma_moments(b)
+    return loc - other, jnp.sqrt(scale**2 + along**2)
+
+
+def standardized(base, to_real, loc, scale):
+    affine = transforms.AffineTransform(-loc / scale, 1 / scale)
+    return dist.TransformedDistribution(base, [to_real, affine])
+
+
+def log_gamma(a, w):
+    loc, scale = log_gamma_moments(a)
+    return loc + scale * w
+
+
+def log_gamma_noise(a):
+    return standardized(dist.Gamma(a, 1.0), EXP.inv, *log_gamma_moments(a))
+
+
+def logit_beta(a, b, w):
+    loc, scale = logit_beta_moments(a, b)
+    return loc + scale * w
+
+
+def logit_beta_noise(a, b):
+    return standardized(dist.Beta(a, b), LOGIT, *logit_beta_moments(a, b))
+
+
+def shares(m, t):
+    """Three parts, the middle one's concentration small where `m` is."""
+    return jnp.stack([2 + t, jnp.exp(m), 0.5 * t])
+
+
+def shares_value(m, t, e):
+    a, b = shares(m, t)[:2], jnp.stack([jnp.exp(m) + 0.5 * t, 0.5 * t])
+    first, second = jnp.moveaxis(1 / (1 + jnp.exp(-logit_beta(a, b, e))), -1, 0)
+    return jnp.stack([first, (1 - first) * second, (1 - first) * (1 - second)], axis=-1)
+
 
 ROWS = [
     Row("normal", dist.Normal, dist.Normal, lambda m, t: dist.Normal(0, 1), affine),
@@ -71,7 +116,8 @@ ROWS = [
     Row("power_of_gamma", dist.TransformedDistribution,
         lambda m, t: dist.TransformedDistribution(
             dist.Gamma(3.0, t), transforms.PowerTransform(2.0)),
-        lambda m, t: dist.Gamma(3.0, 1.0), lambda m, t, w: (w / t) ** 2, same_coordinates=False),
+        lambda m, t: log_gamma_noise(3.0), lambda m, t, w: (jnp.exp(log_gamma(3.0, w)) / t) ** 2,
+        same_coordinates=False),
     Row("half_normal", dist.HalfNormal, lambda m, t: dist.HalfNormal(t),
         lambda m, t: dist.HalfNormal(1), times),
     Row("half_cauchy", dist.HalfCauchy, lambda m, t: dist.HalfCauchy(t),
@@ -79,9 +125,16 @@ ROWS = [
     Row("exponential", dist.Exponential, lambda m, t: dist.Exponential(t),
         lambda m, t: dist.Exponential(1), lambda m, t, w: w / t),
     Row("gamma", dist.Gamma, lambda m, t: dist.Gamma(2.5, t),
-        lambda m, t: dist.Gamma(2.5, 1), lambda m, t, w: w / t),
-    Row("inverse_gamma", dist.InverseGamma, lambda m, t: dist.InverseGamma(3.0, t),
-        lambda m, t: dist.InverseGamma(3.0, 1), times),
+        lambda m, t: log_gamma_noise(2.5), lambda m, t, w: jnp.exp(log_gamma(2.5, w)) / t),
+    Row("gamma_latent_shape", dist.Gamma, lambda m, t: dist.Gamma(0.3 + t, jnp.exp(m)),
+        lambda m, t: log_gamma_noise(0.3 + t), lambda m, t, w: jnp.exp(log_gamma(0.3 + t, w) - m)),
+    Row("inverse_gamma", dist.InverseGamma, lambda m, t: dist.InverseGamma(3 * t, jnp.exp(m)),
+        lambda m, t: dist.TransformedDistribution(
+            log_gamma_noise(3 * t), transforms.AffineTransform(0.0, -1.0)),
+        lambda m, t, w: jnp.exp(m - log_gamma(3 * t, -w))),
+    Row("beta", dist.Beta, lambda m, t: dist.Beta(5 * t, jnp.exp(m)),
+        lambda m, t: logit_beta_noise(5 * t, jnp.exp(m)),
+        lambda m, t, w: 1 / (1 + jnp.exp(-logit_beta(5 * t, jnp.exp(m), w)))),
     Row("weibull", dist.Weibull, lambda m, t: dist.Weibull(jnp.exp(m), 1 + t),
         lambda m, t: dist.TransformedDistribution(dist.Exponential(1.0), EXP.inv),
         lambda m, t, w: jnp.exp(m + w / (1 + t))),
@@ -142,6 +195,7 @@ class Coupled(NamedTuple):
     value: Callable  # of m, t and unit noise
     free: Callable | None = None  # from the value to unconstrained coordinates
     coupling: Coupling = Coupling.CORRELATED
+    measured: Callable | None = None  # from the value to as many numbers as are free, same volume
 
 
 def matrix_value(factor):
@@ -199,7 +253,9 @@ COUPLED = [
             lambda m, t, e: jnp.exp(matrix_value(FACTOR)(m, t, e)), jnp.log),
     Coupled("zero_sum", dist.ZeroSumNormal, lambda m, t: dist.ZeroSumNormal(t, (3, 2)),
             lambda m, t, e: transforms.ZeroSumTransform(2)(t * e),
-            transforms.ZeroSumTransform(2).inv, Coupling.NONE),
+            transforms.ZeroSumTransform(2).inv, Coupling.NONE, transforms.ZeroSumTransform(2).inv),
+    Coupled("dirichlet", dist.Dirichlet, lambda m, t: dist.Dirichlet(shares(m, t)), shares_value,
+            transforms.StickBreakingTransform().inv, Coupling.NONE, lambda x: x[..., :-1]),
     Coupled("random_walk", dist.GaussianRandomWalk,
             lambda m, t: dist.GaussianRandomWalk(t, 4), lambda m, t, e: t * jnp.cumsum(e, -1),
             coupling=Coupling.SEQUENCE),

@@ -64,7 +64,8 @@ def facts(name):
     def measure(target, position, lam, new):
         def flat(position):
             values = target.to_sites(position, lam)
-            x = values["x"] if values["x"].size == lam["x"].size else ROWS[name].free(values["x"])
+            measured = ROWS[name].measured
+            x = measured(values["x"]) if measured else values["x"]
             return jnp.concatenate([values["m"][None], values["t"][None], x.ravel()]), values
 
         jacobian, values = jax.jacfwd(flat, has_aux=True)(position)

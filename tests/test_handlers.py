@@ -337,9 +337,11 @@ def test_a_lam_of_another_shape_is_an_error_that_names_the_site():
 def test_a_lam_for_an_unregistered_family_is_an_error_that_names_the_site():
     lam = ar.Parameterization({"p": 0.5})
     with pytest.raises(
-        ParameterizationError, match=r"site 'p' cannot be .*Beta family. Leave it out"
+        ParameterizationError, match=r"site 'p' cannot be .*Kumaraswamy family. Leave it out"
     ):
-        handlers.seed(ar.reparameterize(lambda: numpyro.sample("p", dist.Beta(1.0, 2.0)), lam), 0)()
+        handlers.seed(
+            ar.reparameterize(lambda: numpyro.sample("p", dist.Kumaraswamy(1.0, 2.0)), lam), 0
+        )()
 
 
 def test_what_is_no_model_or_no_parameterization_is_refused():
@@ -403,7 +405,7 @@ def test_the_mean_field_guide_covers_every_latent_on_its_own_support():
 def mixed_model():
     mu = numpyro.sample("mu", dist.Normal(1.0, 2.0))
     tau = numpyro.sample("tau", dist.HalfNormal(3.0))
-    p = numpyro.sample("p", dist.Beta(2.0, 2.0))
+    p = numpyro.sample("p", dist.Kumaraswamy(2.0, 2.0))
     theta = numpyro.sample("theta", dist.Normal(mu, tau))
     numpyro.deterministic("both", theta + p)
     numpyro.sample("y", dist.Normal(theta, 1.0), obs=0.3)

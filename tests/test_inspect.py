@@ -82,9 +82,9 @@ def test_reasons_are_given_in_words():
 
 
 def test_an_unregistered_family_stays_centered_and_is_reported():
-    site = one_site(lambda mu, tau: dist.Beta(1.0 + tau, 2.0))
+    site = one_site(lambda mu, tau: dist.Kumaraswamy(1.0 + tau, 2.0))
     assert not site.candidate
-    assert site.note == "no rule for the Beta family; stays centered"
+    assert site.note == "no rule for the Kumaraswamy family; stays centered"
     assert site.support == "unit interval"
 
 
@@ -265,9 +265,9 @@ def test_asking_for_what_cannot_be_reparameterized_is_an_error(sites, message):
 
 def test_asking_for_an_unregistered_family_says_which():
     def model():
-        numpyro.sample("p", dist.Beta(2.0, 2.0))
+        numpyro.sample("p", dist.Kumaraswamy(2.0, 2.0))
 
-    with pytest.raises(ModelError, match=r"site 'p' cannot.*no rule for the Beta family"):
+    with pytest.raises(ModelError, match=r"site 'p' cannot.*no rule for the Kumaraswamy family"):
         ar.inspect(model, sites=["p"])
 
 

@@ -21,7 +21,7 @@ from autoreparam.program.families import registered
 from autoreparam.program.target import Target
 
 # The same map as other rows, from other parameters.
-ALIKE = ("student_t_latent_df", "asymmetric_laplace_quantile", "affine_normal",
+ALIKE = ("gamma", "student_t_latent_df", "asymmetric_laplace_quantile", "affine_normal",
          "left_truncated_logistic", "right_truncated_moving", "folded_moving")  # fmt: skip
 
 

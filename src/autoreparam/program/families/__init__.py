@@ -10,6 +10,7 @@ from autoreparam.program.families import (
     multivariate,
     positive,
     sequences,
+    shares,
     transformed,
     truncated,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "register",
     "registered",
     "sequences",
+    "shares",
     "shift",
     "standardize",
     "transformed",

@@ -1,9 +1,11 @@
-"""Positive scale families: `value = c * w`, a shift by `log c` on the log scale."""
+"""Positive scale families: `value = c * w`, a shift by `log c` on the log scale.
 
-from dataclasses import replace
+Where a shape parameter says how wide the logarithm is, it has a scale, too.
+"""
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from numpyro.distributions.transforms import AffineTransform, ExpTransform
 
 from autoreparam.program.families.registry import (
     Pulled,
@@ -12,6 +14,11 @@ from autoreparam.program.families.registry import (
     log_noise,
     log_shift,
     register,
+)
+from autoreparam.program.families.standard import (
+    StandardLogGamma,
+    log_gamma_loc,
+    log_gamma_scale,
 )
 from autoreparam.program.maps.tails import LogGamma
 
@@ -30,15 +37,25 @@ def exponential(d: dist.Exponential) -> Standardization:
 
 @register(dist.Gamma)
 def gamma(d: dist.Gamma) -> Standardization:
-    """`value = w / rate`; the concentration stays with the noise."""
-    rule = log_shift(-jnp.log(d.rate), dist.Gamma(d.concentration, 1.0))
-    return replace(rule, tails=LogGamma(d.concentration))
+    """`log value = loc - log rate + scale * e`, with location and scale of the concentration."""
+    loc, scale = log_gamma_loc(d.concentration), log_gamma_scale(d.concentration)
+    return Standardization(
+        loc - jnp.log(d.rate),
+        scale,
+        StandardLogGamma(d.concentration),
+        ExpTransform(),
+        LogGamma(d.concentration, scale),
+    )
 
 
 @register(dist.InverseGamma)
 def inverse_gamma(d: dist.InverseGamma) -> Standardization:
-    """`value = rate * w`; the concentration stays with the noise."""
-    return log_shift(jnp.log(d.rate), dist.InverseGamma(d.concentration, 1.0))
+    """One over a Gamma variable: its logarithm with the sign changed."""
+    noise = dist.TransformedDistribution(
+        StandardLogGamma(d.concentration), AffineTransform(0.0, -1.0)
+    )
+    loc, scale = log_gamma_loc(d.concentration), log_gamma_scale(d.concentration)
+    return Standardization(jnp.log(d.rate) - loc, scale, noise, ExpTransform())
 
 
 @register(dist.Weibull)
@@ -48,7 +65,7 @@ def weibull(d: dist.Weibull) -> Standardization:
         jnp.log(d.scale),
         1.0 / d.concentration,
         log_noise(dist.Exponential(1.0)),
-        dist.transforms.ExpTransform(),
+        ExpTransform(),
     )
 
 
@@ -78,5 +95,5 @@ def dagum(d: dist.Dagum) -> Standardization:
         jnp.log(d.scale),
         1.0 / d.sharpness,
         log_noise(dist.Dagum(d.concentration, 1.0, 1.0)),
-        dist.transforms.ExpTransform(),
+        ExpTransform(),
     )

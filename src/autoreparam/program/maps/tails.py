@@ -12,12 +12,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.custom_derivatives import SymbolicZero
-from jax.scipy.special import gammaln
+
+from autoreparam.program.maps.series import polynomial
 
 SERIES = 0.5  # up to here the series is exact, and derivatives without it are not
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)  # even ones, from 2
 COEFFICIENTS = (0.0, *(b / (2 * n * factorial(2 * n)) for n, b in enumerate(BERNOULLI, start=1)))
 NEWTON = 10  # steps
+TAILLESS = 5.0  # from this shape on, tails inflate the variance by less than a tenth
 
 
 class Student(NamedTuple):
@@ -66,36 +68,66 @@ class LogGamma(NamedTuple):
 
         |z| = (s + v) / 2 exp(-r²/2),    s = sqrt(v² + 3),    r = (sqrt(v² + 1.62) - v) / 2
 
+    Noise is that logarithm, standardized. Then so is `v`, whatever the shape: where `e` is 0 it is
+    0 and has slope 1.
+
     Args:
         shape: The concentration of the Gamma.
+        scale: What the logarithm was divided by, after about its mean was subtracted.
     """
 
     shape: Any
+    scale: Any = 1.0
 
     def lighten(self, noise: Array, share: Any) -> Array:
         """`v` at `e`."""
-        return _solve(*map(jnp.asarray, (noise, self.shape, share)))
+        share, center, unit = self._frame(share)
+        goal = _restore(center, self.shape, share) + self.scale * noise
+        light = _solve(*map(jnp.asarray, (goal, self.shape, share)))
+        # Where shapes are large, what was added is far larger than what it was added to.
+        gain = share * (_curved(light, self.shape) - _curved(center, self.shape))
+        mostly = share < 0.5
+        left = (self.scale * noise - gain) / jnp.where(mostly, 1 - share, 1.0)
+        return jnp.where(mostly, left, light - center) / unit
 
     def restore(self, light: Array, share: Any) -> Array:
         """`e` at `v`."""
-        return _restore(light, self.shape, share)
+        share, center, unit = self._frame(share)
+        gain = _curved(center + unit * light, self.shape) - _curved(center, self.shape)
+        return ((1 - share) * unit * light + share * gain) / self.scale
 
     def log_slope(self, noise: Array, share: Any, light: Array | None = None) -> Array:
         """`log |dv / de|` at `e`, or at `v`."""
         if light is None:
             light = self.lighten(noise, share)
-        return -jnp.log(_slope(light, self.shape, share))
+        share, center, unit = self._frame(share)
+        return jnp.log(self.scale / unit / _slope(center + unit * light, self.shape, share))
+
+    def _frame(self, share: Any) -> tuple[Array, Array, Array]:
+        """How far to go, less where there is hardly a tail; where `v` is 0; and its unit."""
+        share = share * jnp.minimum(1.0, TAILLESS / self.shape)
+        # About where a whole share has the mean of the logarithm.
+        above = jnp.maximum(self.shape, 0.5)
+        z = jnp.sqrt(2 * above + 1) * jnp.exp(-0.5 / above)
+        center = z - 0.55 / (z + 0.15)
+        return share, center, self.scale / _slope(center, self.shape, share)
 
 
 def _restore(light: Array, shape: Any, share: Any) -> Array:
+    return (1 - share) * light + share * _curved(light, shape)
+
+
+def _curved(light: Array, shape: Any) -> Array:
+    """`e` at `v` with nothing left alone."""
     power = jnp.minimum(shape, 0.5)
     r = (jnp.sqrt(light**2 + 1.62) - light) / 2
     log_z = jnp.arcsinh(light / sqrt(3)) + log(sqrt(3) / 2) - r**2 / 2
-    return (1 - share) * light + share * (log_z + _log_unit(power)) / power
+    return (log_z + _log_unit(power)) / power
 
 
 def _log_unit(power: Any) -> Array:
-    return gammaln(power + 1) - 0.5 * log(pi / 2)
+    """About `log Γ(power + 1) - log(pi / 2) / 2`, for powers up to 1/2."""
+    return power * (0.67 * power - 0.577) - 0.5 * log(pi / 2)
 
 
 def _slope(light: Array, shape: Any, share: Any) -> Array:
@@ -159,21 +191,5 @@ def _near_and_far(x: Array, y: Array) -> tuple[Array, Array, Array]:
     """Where `y` is small; `log(x / y)` there; and `x / y` elsewhere."""
     near = y < SERIES
     low = jnp.where(near, y, 0.0)
-    series = low / 2 + _polynomial(COEFFICIENTS, low**2)
+    series = low / 2 + polynomial(COEFFICIENTS, low**2)
     return near, series, jnp.where(near, 1.0, x) / jnp.where(near, 1.0, y)
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
-    """The sum of `coefficients[n] * x**n`."""
-    total = jnp.zeros_like(x)
-    for coefficient in reversed(coefficients):
-        total = coefficient + x * total
-    return total
-
-
-@_polynomial.defjvp
-def _(coefficients, primals, tangents):
-    # A polynomial again: differentiating its steps takes many more products, especially twice.
-    slope = tuple(n * coefficient for n, coefficient in enumerate(coefficients))[1:]
-    return _polynomial(coefficients, *primals), _polynomial(slope, *primals) * tangents[0]
