@@ -7,6 +7,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from scipy import special, stats
+from test_same_posterior import assert_moments
 
 import autoreparam as ar
 from autoreparam.program.families.standard import (
@@ -114,3 +115,73 @@ def test_a_dirichlet_has_the_number_of_free_elements_in_lam_and_its_parents_in_b
     position = np.random.default_rng(0).normal(size=target.size)
     parts = target.to_sites(position, lam)["parts"]
     np.testing.assert_allclose(parts.sum(-1), 1.0, rtol=1e-5)
+
+
+# -- exact posteriors: the width is the one latent besides the elements, which can be summed out ---
+
+COUNTS = np.array([0, 1, 3, 2, 0, 5, 1, 2, 9, 1])
+TRIALS = np.array([3, 12, 10, 4, 8, 15, 2, 9, 30, 6])
+PARTS = np.array([[4, 1, 0], [2, 2, 1], [7, 0, 0], [1, 3, 1], [3, 1, 2]])
+MEAN = np.array([0.6, 0.3, 0.1])
+
+
+def counted(width):
+    """Gamma rates of Poisson counts: negative binomial ones. `width` is of order one."""
+    return dist.Gamma(width**-2, width**-2 / 2), lambda x: dist.Poisson(x), COUNTS
+
+
+def tried(width):
+    return dist.Beta(0.3 * width**-2, 0.7 * width**-2), lambda x: dist.Binomial(TRIALS, x), COUNTS
+
+
+def parted(width):
+    concentration = width**-2 * jnp.array(MEAN)
+    return dist.Dirichlet(concentration), lambda x: dist.Multinomial(PARTS.sum(1), x), PARTS
+
+
+def scattered(width):
+    """Variances of Normal pairs."""
+    noise = np.stack([COUNTS - 2.0, TRIALS - 8.0])
+    v = dist.InverseGamma(1 + width**-2, 30 * width**-2)
+    return v, lambda x: dist.Normal(0.0, jnp.sqrt(x)).expand([2, 10]), noise
+
+
+def log_evidence(kind, a):
+    """The log likelihood at `a = width**-2`, elements summed out."""
+    g = special.gammaln
+    if kind is counted:
+        y, b = COUNTS[:, None], a / 2
+        each = g(a + y) - g(a) + a * np.log(b) - (a + y) * np.log(b + 1)
+    elif kind is tried:
+        y, n = COUNTS[:, None], TRIALS[:, None]
+        each = special.betaln(0.3 * a + y, 0.7 * a + n - y) - special.betaln(0.3 * a, 0.7 * a)
+    elif kind is parted:
+        alpha = a * MEAN[:, None]
+        each = g(a) - g(a + PARTS.sum(1)[:, None])
+        each = each + (g(alpha + PARTS[..., None]) - g(alpha)).sum(1)
+    else:
+        squares = ((COUNTS - 2.0) ** 2 + (TRIALS - 8.0) ** 2)[:, None] / 2
+        shape, rate = 1 + a, 30 * a
+        each = shape * np.log(rate) - g(shape) + g(shape + 1)
+        each = each - (shape + 1) * np.log(rate + squares)
+    return each.sum(0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [counted, tried, parted, scattered])
+def test_the_posterior_of_the_width_is_exact(kind):
+    def model():
+        width = jnp.exp(numpyro.sample("log_width", dist.Normal(-0.5, 1.0)))
+        family, likelihood, data = kind(width)
+        with numpyro.plate("element", 5 if kind is parted else 10):
+            x = numpyro.sample("x", family)
+            numpyro.sample("y", likelihood(x), obs=data)
+
+    tree = ar.sample(model, draws=4000, seed=1, progress=False)
+    grid = np.linspace(-9.0, 6.0, 4001)
+    log_p = log_evidence(kind, np.exp(-2 * grid)) - (grid + 0.5) ** 2 / 2
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+    assert_moments(
+        tree.posterior["log_width"].values, p @ grid, np.sqrt(p @ (grid - p @ grid) ** 2)
+    )
