@@ -76,7 +76,7 @@ def _options() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--models", choices=("nine", "generated", "all"), default="all",
-        help="nine: the known ones, with three simple ones beside them")  # fmt: skip
+        help="nine: the known ones, with simple ones beside them")  # fmt: skip
     add("--only", nargs="+", default=[], metavar="MODEL", help="of these, models by name")
     add("--half", choices=("tune", "report", "both"), default="both")
     add("--seeds", type=int, default=1, help="runs per model and method")

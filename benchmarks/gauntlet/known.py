@@ -174,6 +174,24 @@ def eight_schools(error, y):
         numpyro.sample("y", dist.Normal(theta, error), obs=y)
 
 
+def pumps(time, y):
+    """Gaver and O'Muircheartaigh (1987): failures of ten pumps."""
+    shape = numpyro.sample("shape", dist.Exponential(1.0))
+    rate = numpyro.sample("rate", dist.Gamma(0.1, 1.0))
+    with numpyro.plate("pumps", 10):
+        failures = numpyro.sample("failures", dist.Gamma(shape, rate))
+        numpyro.sample("y", dist.Poisson(failures * time), obs=y)
+
+
+def batting(y):
+    """Efron and Morris (1975): hits of 18 players, each in 45 times at bat."""
+    mean = numpyro.sample("mean", dist.Uniform(0.0, 1.0))
+    likeness = numpyro.sample("likeness", dist.Pareto(1.0, 1.5))
+    with numpyro.plate("players", 18):
+        chance = numpyro.sample("chance", dist.Beta(mean * likeness, (1 - mean) * likeness))
+        numpyro.sample("y", dist.Binomial(45, chance), obs=y)
+
+
 MODELS: dict[str, tuple[Callable, Callable[[], dict[str, Any]]]] = {
     "poisson_glmm": (poisson_glmm, _stored("GLMM_Poisson_data", {"year": "year", "C": "y"})),
     "mcycle_splines": (mcycle_splines, _stored("mcycle_splines", {
@@ -189,4 +207,9 @@ MODELS: dict[str, tuple[Callable, Callable[[], dict[str, Any]]]] = {
     "random_walk": (random_walk, lambda: {"y": simulate_walk()}),
     "opaque_funnel": (opaque_funnel, dict),
     "eight_schools": (eight_schools, lambda: {"error": SCHOOL_ERRORS, "y": SCHOOL_MEANS}),
+    "pumps": (pumps, lambda: {
+        "time": np.array([94.3, 15.7, 62.9, 126.0, 5.24, 31.4, 1.05, 1.05, 2.1, 10.5]),
+        "y": np.array([5, 1, 5, 14, 3, 19, 1, 1, 4, 22])}),
+    "batting": (batting, lambda: {
+        "y": np.array([18, 17, 16, 15, 14, 14, 13, 12, 11, 11, 10, 10, 10, 10, 10, 9, 8, 7])}),
 }  # fmt: skip

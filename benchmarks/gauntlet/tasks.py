@@ -9,7 +9,7 @@ from benchmarks.gauntlet.generator import COUNT
 
 NINE = ("poisson_glmm", "mcycle_splines", "surgical", "seeds", "pilots", "rats", "dogs",
         "gp_poisson", "sleep_study")  # fmt: skip
-SIMPLE = ("random_walk", "opaque_funnel", "eight_schools")
+SIMPLE = ("random_walk", "opaque_funnel", "eight_schools", "pumps", "batting")
 KNOWN = NINE + SIMPLE
 ENGINE = ("auto", "centered", "noncentered")
 NUMPYRO = ("numpyro_centered", "numpyro_noncentered")
