@@ -37,7 +37,7 @@ LOGIT = transforms.SigmoidTransform().inv
 
 
 def log_gamma_moments(a):
-    return jnp.log(a + 0.5) - 1 / a, jnp.sqrt(1 / a**2 + 1 / (a + 0.5))
+    return jnp.log(a + 0.5), 1 / jnp.sqrt(a + 0.5)
 
 
 def logit_beta_moments(a, b):

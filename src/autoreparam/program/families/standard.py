@@ -1,10 +1,11 @@
 """Logarithms of Gamma variables and logits of Beta variables, standardized whatever their shape.
 
-The logarithm of a Gamma variable of shape `a` has mean `digamma(a)` and variance `trigamma(a)`;
-closed forms within 2% of both, at every shape, serve as its location and scale. What is left is
-near a Normal where shapes are large, and at any shape of the order of one, so that no scale of it
-depends on the shape. Densities are written around their peak, where single precision has them for
-shapes of millions too.
+The logarithm of a Gamma variable of shape `a` is nearly `Normal(log a, 1 / sqrt(a))` where `a` is
+large; where it is small, values are below about 1, over many orders of magnitude. A location of
+`log(a + 1/2)` and a scale of `1 / sqrt(a + 1/2)` are good for both: what is left is nearly Normal,
+or ends at about zero and has a long tail to the left. For the logit of a Beta variable this gives
+what is known as the empirical logit and its standard error. Densities are written around their
+peak, where single precision has them for shapes of millions too.
 """
 
 from math import factorial, log, pi
@@ -26,22 +27,22 @@ SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680)  # of odd powers of one over th
 
 
 def log_gamma_loc(shape: Any) -> Array:
-    """About the mean of `log g` for `g` drawn from `Gamma(shape, 1)`."""
-    return jnp.log(shape) + _beyond_peak(shape)
+    """The location of `log g` for `g` drawn from `Gamma(shape, 1)`."""
+    return jnp.log(shape + 0.5)
 
 
 def log_gamma_scale(shape: Any) -> Array:
-    """About the standard deviation of `log g` for `g` drawn from `Gamma(shape, 1)`."""
-    return jnp.sqrt(1 + shape / (1 + 0.5 / shape)) / shape
+    """The scale of `log g` for `g` drawn from `Gamma(shape, 1)`."""
+    return 1 / jnp.sqrt(shape + 0.5)
 
 
 def logit_beta_loc(first: Any, second: Any) -> Array:
-    """About the mean of the logit of a draw from `Beta(first, second)`."""
+    """The location of the logit of a draw from `Beta(first, second)`."""
     return log_gamma_loc(first) - log_gamma_loc(second)
 
 
 def logit_beta_scale(first: Any, second: Any) -> Array:
-    """About the standard deviation of the logit of a draw from `Beta(first, second)`."""
+    """The scale of the logit of a draw from `Beta(first, second)`."""
     return jnp.hypot(log_gamma_scale(first), log_gamma_scale(second))
 
 
@@ -100,8 +101,8 @@ def _log_gamma(key: Array, shape: Any, sizes: tuple[int, ...]) -> Array:
 
 
 def _beyond_peak(shape: Any) -> Array:
-    """How far the mean of `log g` lies above its peak: `log(a + 1/2) - 1/a - log a`."""
-    return jnp.log1p(0.5 / shape) - 1 / shape
+    """How far the location of `log g` lies above its peak: `log(a + 1/2) - log a`."""
+    return jnp.log1p(0.5 / shape)
 
 
 def _log_peak(shape: Any) -> Array:

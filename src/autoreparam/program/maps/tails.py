@@ -68,12 +68,12 @@ class LogGamma(NamedTuple):
 
         |z| = (s + v) / 2 exp(-r²/2),    s = sqrt(v² + 3),    r = (sqrt(v² + 1.62) - v) / 2
 
-    Noise is that logarithm, standardized. Then so is `v`, whatever the shape: where `e` is 0 it is
-    0 and has slope 1.
+    Noise is that logarithm, with `log(shape + 1/2)` subtracted and divided by a scale. Whatever the
+    shape, `v` is 0 where `e` is 0, and at the whole share of the order of one.
 
     Args:
         shape: The concentration of the Gamma.
-        scale: What the logarithm was divided by, after about its mean was subtracted.
+        scale: What the logarithm was divided by.
     """
 
     shape: Any
@@ -106,11 +106,10 @@ class LogGamma(NamedTuple):
     def _frame(self, share: Any) -> tuple[Array, Array, Array]:
         """How far to go, less where there is hardly a tail; where `v` is 0; and its unit."""
         share = share * jnp.minimum(1.0, TAILLESS / self.shape)
-        # About where a whole share has the mean of the logarithm.
-        above = jnp.maximum(self.shape, 0.5)
-        z = jnp.sqrt(2 * above + 1) * jnp.exp(-0.5 / above)
+        # About where the whole share would be at `e = 0`.
+        z = jnp.sqrt(2 * jnp.maximum(self.shape, 0.5) + 1)
         center = z - 0.55 / (z + 0.15)
-        return share, center, self.scale / _slope(center, self.shape, share)
+        return share, center, self.scale / (1 - share + share * self.scale)
 
 
 def _restore(light: Array, shape: Any, share: Any) -> Array:
