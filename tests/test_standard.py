@@ -123,6 +123,17 @@ def test_a_dirichlet_has_the_number_of_free_elements_in_lam_and_its_parents_in_b
     np.testing.assert_allclose(parts.sum(-1), 1.0, rtol=1e-5)
 
 
+def test_a_dirichlet_of_one_part_stays_as_it_is():
+    def model():
+        kappa = numpyro.sample("kappa", dist.HalfNormal(10.0))
+        numpyro.sample("parts", dist.Dirichlet(kappa * jnp.ones(1)))
+
+    program = ar.inspect(model)
+    assert program["parts"].note == "a Dirichlet of one part; stays centered"
+    target = Target(program)
+    assert np.isfinite(target.logdensity(np.zeros(target.size), ar.Parameterization({})))
+
+
 # -- exact posteriors: the width is the one latent besides the elements, which can be summed out ---
 
 COUNTS = np.array([0, 1, 3, 2, 0, 5, 1, 2, 9, 1])

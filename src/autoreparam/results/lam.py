@@ -94,7 +94,7 @@ def lam_dataset(
 
 
 def _padded(part: np.ndarray, own: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
-    """λ in the shape of the value; NaN for the elements of a zero-sum value that have none."""
+    """λ in the shape of the value; NaN where a value has more elements than are free."""
     full = np.full(shape, np.nan, part.dtype)
     full[tuple(slice(size) for size in own)] = part
     return full

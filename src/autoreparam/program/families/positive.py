@@ -1,6 +1,6 @@
 """Positive scale families: `value = c * w`, a shift by `log c` on the log scale.
 
-Where a shape parameter says how wide the logarithm is, it has a scale, too.
+Where a shape parameter says how wide the logarithm is, the logarithm has a scale, too.
 """
 
 import jax.numpy as jnp
@@ -37,10 +37,10 @@ def exponential(d: dist.Exponential) -> Standardization:
 
 @register(dist.Gamma)
 def gamma(d: dist.Gamma) -> Standardization:
-    """`log value = loc - log rate + scale * e`, with location and scale of the concentration."""
-    loc, scale = log_gamma_loc(d.concentration), log_gamma_scale(d.concentration)
+    """`log value = loc + scale * e`; the concentration says how wide it is."""
+    scale = log_gamma_scale(d.concentration)
     return Standardization(
-        loc - jnp.log(d.rate),
+        log_gamma_loc(d.concentration, d.rate),
         scale,
         StandardLogGamma(d.concentration),
         ExpTransform(),
@@ -54,8 +54,8 @@ def inverse_gamma(d: dist.InverseGamma) -> Standardization:
     noise = dist.TransformedDistribution(
         StandardLogGamma(d.concentration), AffineTransform(0.0, -1.0)
     )
-    loc, scale = log_gamma_loc(d.concentration), log_gamma_scale(d.concentration)
-    return Standardization(jnp.log(d.rate) - loc, scale, noise, ExpTransform())
+    loc = -log_gamma_loc(d.concentration, d.rate)
+    return Standardization(loc, log_gamma_scale(d.concentration), noise, ExpTransform())
 
 
 @register(dist.Weibull)

@@ -64,8 +64,9 @@ class Standardized(Protocol):
 class Standardization:
     """A site seen as `value = transform(u)`, `u = loc + scale * e`, with `e` drawn from `noise`.
 
-    `loc` and `scale` broadcast against the value; `noise` is univariate and may keep shape
-    parameters (degrees of freedom, a concentration); `transform` acts on each element separately.
+    `loc` and `scale` broadcast against `u`; `noise` is univariate and may keep shape parameters
+    (degrees of freedom, a concentration); `transform` acts on each element separately, or is that
+    of a value with more elements than are free.
     `tails` is for noise with heavy tails: a coordinate in which they are light (`maps/tails.py`),
     or, for Student-t tails, one over the degrees of freedom. `symmetric` says that `-e` has
     the law of `e`; `shape_parameters` are the names of what the family is constructed from beside

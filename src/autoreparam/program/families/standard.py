@@ -26,9 +26,9 @@ LOGARITHM = tuple((-1) ** n / n for n in range(2, 14))
 SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680)  # of odd powers of one over the shape
 
 
-def log_gamma_loc(shape: Any) -> Array:
-    """The location of `log g` for `g` drawn from `Gamma(shape, 1)`."""
-    return jnp.log(shape + 0.5)
+def log_gamma_loc(shape: Any, rate: Any = 1.0) -> Array:
+    """The location of `log g` for `g` drawn from `Gamma(shape, rate)`."""
+    return jnp.log((shape + 0.5) / rate)
 
 
 def log_gamma_scale(shape: Any) -> Array:
@@ -38,12 +38,12 @@ def log_gamma_scale(shape: Any) -> Array:
 
 def logit_beta_loc(first: Any, second: Any) -> Array:
     """The location of the logit of a draw from `Beta(first, second)`."""
-    return log_gamma_loc(first) - log_gamma_loc(second)
+    return jnp.log((first + 0.5) / (second + 0.5))
 
 
 def logit_beta_scale(first: Any, second: Any) -> Array:
     """The scale of the logit of a draw from `Beta(first, second)`."""
-    return jnp.hypot(log_gamma_scale(first), log_gamma_scale(second))
+    return jnp.sqrt(1 / (first + 0.5) + 1 / (second + 0.5))
 
 
 class StandardLogGamma(dist.Distribution):
@@ -146,8 +146,11 @@ def _(primals, tangents):
     x, share = primals
     fold, decay, few = _parts(x, share)
     ratio = jnp.where(few, fold / (1 + share * fold), (1 - decay) / (share + (1 - share) * decay))
-    bent = (_above_tangent(x) - share * x * fold) / (1 + share * fold)
-    by_share = jnp.where(jnp.abs(x) < NEAR, bent, ratio - x)
+    near = jnp.abs(x) < NEAR
+    low = jnp.where(near, x, 0.0)
+    step = jnp.expm1(low)
+    bent = (_above_tangent(low) - share * low * step) / (1 + share * step)
+    by_share = jnp.where(near, bent, ratio - x)
     slope = share * (1 - share) * ratio * tangents[0] + by_share * tangents[1]
     return _log_above_tangent(x, share), slope
 

@@ -19,7 +19,7 @@ SERIES = 0.5  # up to here the series is exact, and derivatives without it are n
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)  # even ones, from 2
 COEFFICIENTS = (0.0, *(b / (2 * n * factorial(2 * n)) for n, b in enumerate(BERNOULLI, start=1)))
 NEWTON = 10  # steps
-TAILLESS = 5.0  # from this shape on, tails inflate the variance by less than a tenth
+TAILLESS = 5.0  # from this shape on, tails inflate the variance by about a tenth or less
 
 
 class Student(NamedTuple):
@@ -84,11 +84,12 @@ class LogGamma(NamedTuple):
         share, center, unit = self._frame(share)
         goal = _restore(center, self.shape, share) + self.scale * noise
         light = _solve(*map(jnp.asarray, (goal, self.shape, share)))
-        # Where shapes are large, what was added is far larger than what it was added to.
+        # Where most of it is straight, what bends is the smaller error to subtract; at large
+        # shapes the center is far larger than what lies beside it.
+        straight = _slope(light, self.shape, share) < 2 * (1 - share)
         gain = share * (_curved(light, self.shape) - _curved(center, self.shape))
-        mostly = share < 0.5
-        left = (self.scale * noise - gain) / jnp.where(mostly, 1 - share, 1.0)
-        return jnp.where(mostly, left, light - center) / unit
+        left = (self.scale * noise - gain) / jnp.where(straight, 1 - share, 1.0)
+        return jnp.where(straight, left, light - center) / unit
 
     def restore(self, light: Array, share: Any) -> Array:
         """`e` at `v`."""
@@ -109,7 +110,7 @@ class LogGamma(NamedTuple):
         # About where the whole share would be at `e = 0`.
         z = jnp.sqrt(2 * jnp.maximum(self.shape, 0.5) + 1)
         center = z - 0.55 / (z + 0.15)
-        return share, center, self.scale / (1 - share + share * self.scale)
+        return share, center, self.scale / _slope(center, 0.5, share)
 
 
 def _restore(light: Array, shape: Any, share: Any) -> Array:
