@@ -124,6 +124,31 @@ def test_lengths_are_spread_evenly():
 
 
 @pytest.mark.slow
+def test_two_programs_make_a_run(accelerator, monkeypatch):
+    calls = []
+
+    def noted(given, length, divergence, adapts, mesh):
+        calls.append((adapts, given.tuning.inverse_mass.rank))
+        return program(given, length, divergence, adapts, mesh)
+
+    program = lockstep.run_together
+    before = program.programs() if "_program" in vars(program) else 0
+    monkeypatch.setattr(lockstep, "run_together", noted)
+    ar.sample(pair, (0.3,), kernel="hmc", chains=8, draws=40, warmup=100, progress=False)
+    assert {adapts for adapts, _ in calls} == {False, True}
+    plain = all(rank == 0 for adapts, rank in calls[2:] if not adapts)  # it was prepared for turns
+    assert program.programs() - before == 2 + plain
+
+
+@pytest.mark.slow
+def test_a_few_draws_with_a_fixed_step_size_need_no_program_of_their_own():
+    case = Case(1, True)
+    few, many = (case.run(0, n, case.states, case.adaptation)[2] for n in (lockstep.FEW, DRAWS))
+    np.testing.assert_allclose(few.position, many.position[:, : lockstep.FEW], atol=1e-6)
+    np.testing.assert_array_equal(few.step_size, many.step_size[:, : lockstep.FEW])
+
+
+@pytest.mark.slow
 def test_eight_schools_is_met(accelerator):
     problem = ar.zoo.load("eight_schools")
     expected = eight_schools(problem.kwargs["y"], problem.kwargs["sigma"])

@@ -105,6 +105,17 @@ def groups(y, spread=1.0):
 Y = np.array([0.3, -1.0, 2.2, 0.7])
 
 
+def test_what_is_compiled_before_the_run_is_what_runs():
+    def model(y):  # names that are not in the order of the alphabet
+        scale = numpyro.sample("scale", dist.LogNormal(0.0, 1.0).expand([4]).to_event(1))
+        numpyro.sample("effect", dist.Normal(0.0, scale).to_event(1))
+        numpyro.sample("y", dist.Normal(scale.sum(), 1.0), obs=y)
+
+    before = len(chains_module.traces)
+    ar.sample(model, (1.0,), kernel="hmc", draws=10, warmup=50, progress=False)
+    assert len(chains_module.traces) - before == 1
+
+
 @pytest.mark.parametrize("kernel", ONE_IN_CI)
 def test_all_runs_and_data_share_a_compiled_chunk_but_for_interleaved_ones(kernel):
     def model(y):  # a model of its own: no other test has compiled it

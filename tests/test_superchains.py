@@ -19,7 +19,7 @@ from autoreparam.results.advice import NESTED_LIMIT, suffice, warnings_for
 from autoreparam.results.diagnostics import e_bfmi, efficiency, summary
 from autoreparam.results.pooled import ess, pooled
 from autoreparam.results.progress import Progress
-from autoreparam.results.scalars import TAILS, ess_of, measure, slowest
+from autoreparam.results.scalars import TAILS, ess_of, measure, slowest, squares
 from autoreparam.results.superchains import nested_r_hat, superchains
 from autoreparam.run.begin import build_engine, first_state
 
@@ -347,3 +347,15 @@ def test_a_nan_in_a_chain_that_is_left_out_is_seen_and_what_is_constant_is_not_s
     measured = measure(variable, chosen)
     assert np.isnan([measured.bulk, measured.r_hat]).all()
     assert measured.varies.all()
+
+
+def test_squares_of_some_chains_stand_for_those_of_all():
+    x = np.random.default_rng(0).normal(size=(4096, 60))
+    x[3840:] *= 2.0  # the last superchain
+    (square,) = squares([xr.DataArray(x, dims=["chain", "draw"], name="x")])
+    measured, whole = measure(square), measure(square.assign_attrs(of_chains=square.sizes["chain"]))
+    assert square.sizes["chain"] < 4096 / 2
+    assert measured.r_hat > NESTED_LIMIT
+    assert abs(measured.bulk - 4096 / square.sizes["chain"] * whole.bulk) < 1e-6 * measured.bulk
+    (chosen,) = slowest([square], 1)
+    np.testing.assert_array_equal(measure(square, chosen).bulk, measured.bulk)

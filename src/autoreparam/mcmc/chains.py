@@ -21,10 +21,12 @@ from autoreparam.mcmc.interleaved import Slots, draw
 from autoreparam.mcmc.step_size import Adaptation, adapt
 from autoreparam.mcmc.trail import Trail, as_row, blank_trail, from_rows, in_calls
 from autoreparam.mcmc.warmup import CHUNK
-from autoreparam.program.compiled import accelerated, often, on_little, rarely
+from autoreparam.program.compiled import accelerated, often, on_little, on_much, rarely
 from autoreparam.program.target import Target
 
-LITTLE = 1000  # numbers in the data
+# Numbers that the density's operations give. A run has some 10⁴ gradients per core: of as many as
+# MUCH each, they gain about what compiling them thoroughly costs.
+LITTLE, MUCH = 2**13, 2**18
 
 traces: list[str] = []  # one entry each time the chunk is traced; tests count them
 
@@ -74,7 +76,9 @@ def run_chunk(
     return jax.tree.map(lambda leaf: leaf[None], found)
 
 
-_often, _on_little = (kind(run_chunk, static_argnames="kernel") for kind in (often, on_little))
+_on_little, _often, _on_much = (
+    kind(run_chunk, static_argnames="kernel") for kind in (on_little, often, on_much)
+)
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ class Chains:
     kernel: Kernel
     target: Target
     keys: np.ndarray  # the words of one per chain
+    work: int = 0  # numbers that operations of the density give
 
     @property
     def groups(self) -> list[slice]:
@@ -94,12 +99,15 @@ class Chains:
         width = max(1, chains // (2 * cores())) if chains > 2 * cores() else 1
         return [slice(i, min(i + width, chains)) for i in range(0, chains, width)]
 
+    def compile(self, states: State, slots: Slots, adaptation: Adaptation) -> None:
+        """Compiles the chunk by running it with zero draws."""
+        self.run(0, 0, states, slots, adaptation)
+
     def run(
         self, start: int, count: int, states: State, slots: Slots, adaptation: Adaptation
     ) -> tuple[State, Adaptation, Trail]:
         """`count` draws of every chain, numbered from `start`."""
-        size = sum(map(np.size, jax.tree.leaves(self.target)))
-        program = _on_little if size < LITTLE else _often
+        program = _on_little if self.work < LITTLE else _often if self.work < MUCH else _on_much
 
         def call(start: int, count: int, states: State, adaptation: Adaptation):
             def run_group(group: slice):

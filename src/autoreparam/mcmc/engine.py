@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -79,10 +80,11 @@ class Engine:
     def _any_lam(self) -> Parameterization:
         """A λ of the right shapes, whose reference scales need no draws from the prior."""
         program = self.target.program
-        lam, sites = Parameterization.constant(program, 1.0, s0=1.0), {}
-        for name, shape in program.reference_shapes.items():
-            sites[name] = replace(lam.of(name), reference=np.ones(shape, program.dtype))
-        return Parameterization.by_site(sites)
+        lam, shapes = Parameterization.constant(program, 1.0, s0=1.0), program.reference_shapes
+        ones = {name: np.ones(shapes[name], program.dtype) for name in lam.sites}
+        return Parameterization.by_site(
+            {name: replace(lam.of(name), reference=one) for name, one in ones.items()}
+        )
 
     def rehearse(self, chains: State, lam: Parameterization) -> None:
         """Learns λ from made-up draws around the starts, so that what that needs is compiled."""
@@ -114,8 +116,10 @@ class Engine:
         return replace(state, adaptation=begin(all_chains, active, state.target_accept))
 
     def compile(self, state: RunState) -> None:
-        """Compiles the chunk by running it with zero draws."""
-        self._run(state, 0)
+        """Compiles what draws are made with."""
+        chains = self.chains(state.kernel, len(state.slots))
+        slots = stack_slots(state.lams, state.tunings)
+        chains.compile(state.chains, slots, state.adaptation)
 
     def draw(self, state: RunState, draws: int) -> Trail:
         """Draws that leave the run where it is."""
@@ -142,7 +146,11 @@ class Engine:
         if accelerated() and kernel == "hmc" and slots == 1:
             return Together(self.target, self.keys, settings.divergence)
         built = Kernel(kernel, self.max_tree_depth, settings.divergence, settings.again)
-        return Chains(built, self.target, self.keys)
+        return Chains(built, self.target, self.keys, self._work)
+
+    @cached_property
+    def _work(self) -> int:
+        return self.target.work(self._any_lam())
 
     def _run(self, state: RunState, draws: int) -> Any:
         slots = stack_slots(state.lams, state.tunings)

@@ -19,6 +19,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
+from autoreparam.mcmc.chains import meanwhile
 from autoreparam.mcmc.delayed import choose
 from autoreparam.mcmc.hmc import (
     Info,
@@ -38,6 +39,7 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
 MOST_NUMBERS = 2**28  # in the draws and scores of a call: a gigabyte, or two
+FEW = 4  # draws, for which the program of warm-up serves whether or not step sizes adapt
 PASSES = 32  # of the loop without a look at whether it is done: those too many are dropped
 GOLDEN = 0x9E3779B9  # 2³² over the golden ratio
 
@@ -54,12 +56,36 @@ class Together:
         self, start: int, count: int, states: State, slots: Slots, adaptation: Adaptation
     ) -> tuple[State, Adaptation, Trail]:
         """`count` draws of every chain, numbered from `start`, as `Chains.run` makes them."""
+        adapts = bool(np.any(adaptation.active)) or count <= FEW
+        # What is not used would be computed all the same; in warm-up that is for little.
+        plain = not adapts and not np.any(slots.tuning.inverse_mass.stretch != 1)
+        return self._draw(adapts, plain, start, count, states, slots, adaptation)
+
+    def compile(self, states: State, slots: Slots, adaptation: Adaptation) -> None:
+        """Compiles what warm-up needs and, beside it, what sampling will most likely need."""
+        one = partial(self._draw, plain=False, start=0, count=0, states=states, slots=slots,
+                      adaptation=adaptation)  # fmt: skip
+        if jax.process_count() > 1:  # which would have to make both calls in the same order
+            one(True)
+            return
+        with meanwhile(partial(one, False)):
+            one(True)
+
+    def _draw(
+        self,
+        adapts: bool,
+        plain: bool,
+        start: int,
+        count: int,
+        states: State,
+        slots: Slots,
+        adaptation: Adaptation,
+    ) -> tuple[State, Adaptation, Trail]:
         lam, tuning = slots.at(0)
-        if not np.any(tuning.inverse_mass.stretch != 1):  # what is not used would still be computed
+        if plain:
             tuning = tuning._replace(inverse_mass=tuning.inverse_mass.plain())
         numbers = 2 * len(self.keys) * (self.target.size + 3)
         length = int(np.clip(MOST_NUMBERS // numbers, 1, CHUNK_TOGETHER))
-        adapts = bool(np.any(adaptation.active))
         # One for all: chains that ran apart may have been stored in the middle of a window.
         chains = len(self.keys)
         adaptation = jax.tree.map(lambda x: np.repeat(x[:1], chains, axis=0), adaptation)
@@ -145,8 +171,8 @@ def run_together(
     """The draws of all chains, at most `length` each, as `chains.run_chunk` makes them.
 
     Where it `adapts`, step sizes are those of an adaptation that all chains share, to the mean of
-    their acceptance. With a `mesh`, each device has its share of the chains, and all that they tell
-    each other is that mean.
+    their acceptance, unless that is not active. With a `mesh`, each device has its share of the
+    chains, and all that they tell each other is that mean.
     """
     if mesh is None:
         return _run(length, divergence, adapts, jnp.sum, given)
@@ -170,6 +196,9 @@ def _run(
         steps, size = jittered(_spread(start + draw, dtype), tuning._replace(step_size=size))
         return _Pace(size.astype(dtype), stages * steps)
 
+    def step_size(now: Adaptation) -> Array:
+        return jnp.where(now.active, now.step_size(), tuning.step_size)[0]
+
     def noise(draw: Array) -> tuple[Array, Array]:
         own = jax.vmap(key_of, (0, None))(keys, start + draw)
         momentum, uniform = jax.vmap(fresh_noise)(own, states.position)
@@ -179,7 +208,7 @@ def _run(
         mean = total(reached.rate) / total(jnp.ones(chains, dtype))
         better = adapt(known.adaptation, mean[None])
         better = choose(ends & (draw < count), better, known.adaptation)
-        following = pace(draw + 1, better.step_size()[0])
+        following = pace(draw + 1, step_size(better))
         paces = jax.tree.map(lambda all_, one: all_.at[draw + 1].set(one), known.paces, following)
         return _Learned(better, paces)
 
@@ -203,7 +232,7 @@ def _run(
 
     together = int(np.clip(MOST_NUMBERS // (8 * chains * target.size), 1, PASSES))
     shared = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], adaptation)
-    size = shared.step_size()[0] if adapts else tuning.step_size
+    size = step_size(shared) if adapts else tuning.step_size
     planned = jax.vmap(pace, (0, None))(jnp.arange(length + 2), size)
     known: Any = _Learned(shared, planned) if adapts else None
     zero = jnp.zeros((), jnp.int32)

@@ -8,12 +8,11 @@ from typing import Any
 
 import jax
 
-# XLA's newer way to fuse loops takes up to twice the time to compile; gradients hardly gain. Parts
-# that are compiled apart repeat each other.
-TO_RUN_OFTEN = (
-    ("xla_cpu_use_fusion_emitters", False),
-    ("xla_cpu_parallel_codegen_split_count", 1),
-)
+# Parts that are compiled apart repeat each other.
+TO_RUN_ON_MUCH = (("xla_cpu_parallel_codegen_split_count", 1),)
+# XLA's newer way to fuse loops takes up to twice the time to compile. What many numbers go through
+# gains a tenth to a half of its time, and a gradient that is mostly overhead hardly anything.
+TO_RUN_OFTEN = (("xla_cpu_use_fusion_emitters", False), *TO_RUN_ON_MUCH)
 # Four fifths of the time to compile; loops over thousands of numbers would take a fifth longer.
 TO_RUN_ON_LITTLE = (*TO_RUN_OFTEN, ("xla_backend_optimization_level", 2))
 # A third of the time to compile, half the speed: for what is called a few times per run.
@@ -62,6 +61,11 @@ class Compiled:
 def often(function: Callable, **keywords: Any) -> Compiled:
     """A program of which most of a long run consists."""
     return Compiled(function, TO_RUN_OFTEN, **keywords)
+
+
+def on_much(function: Callable, **keywords: Any) -> Compiled:
+    """The same where it works on so many numbers that they are worth a longer wait."""
+    return Compiled(function, TO_RUN_ON_MUCH, **keywords)
 
 
 def on_little(function: Callable, **keywords: Any) -> Compiled:

@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array
 
 from autoreparam.program.alike import computed_once, sum_computed_once
+from autoreparam.program.effort import numbers_given
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.pointwise import in_all, inseparable, per_observation
 from autoreparam.program.trace import Program
@@ -42,6 +43,11 @@ class Target:
     def logdensity(self, position: Array, lam: Parameterization) -> list[Array]:
         """`log p(z, x) + log |dz / d working|` at a working position, as the sum of its terms."""
         return AtWorking(self.program, self.unflatten(position), lam).summands()
+
+    def work(self, lam: Parameterization) -> int:
+        """How many numbers the operations of the density give: a measure of what it costs."""
+        position = np.zeros(self.size, self.program.dtype)
+        return numbers_given(jax.make_jaxpr(Target.logdensity)(self, position, lam).jaxpr)
 
     def log_joint(self, values: Mapping[str, Array]) -> Array:
         """`log p(z, x)` at the model's own values, without any Jacobian."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("mean", "sd", "5%", "95%", "mcse_mean", "ess_bulk", "ess_tail", "r_hat")
 ENOUGH_DRAWS = 2**16  # of many chains, to know how good the draws are
+OF_CHAINS = "of_chains"  # the attribute of a variable whose chains stand for so many
 TAILS = (0.05, 0.95)  # of Vehtari and others (2021) and of Stan; ArviZ's own are 11% and 89%
 
 
@@ -80,12 +81,14 @@ def measure(variable: xarray.DataArray, only: np.ndarray | None = None) -> Measu
     measure; of thousands of chains, some then stand for all.
     """
     labels, values = scalar_names(variable), _flat(variable)
-    chains, groups = len(values), superchains(len(values))
+    chains = variable.attrs.get(OF_CHAINS, len(values))
+    groups, some = superchains(chains), _some_chains(chains, values.shape[1])
     known = np.ones(values.shape[2], dtype=bool)
     if only is not None:
-        labels, some = [labels[i] for i in np.flatnonzero(only)], _some_chains(values)
-        known = ~np.isnan(values[..., only].sum(axis=(0, 1), dtype=float))
-        values, groups = values[some][..., only], groups[some]
+        labels, known = [labels[i] for i in np.flatnonzero(only)], ~np.isnan(_sums(values)[only])
+        values = values[..., only] if chains > len(values) else values[some][..., only]
+    if chains > len(values):
+        groups = groups[some]
     count = values.shape[2]
     scalars = np.moveaxis(np.asarray(values, dtype=float), 2, 0)
     varies = np.zeros(count, dtype=bool)
@@ -125,12 +128,17 @@ def smallest(measured: list[Measured], of: Callable[[Measured], np.ndarray]) -> 
 
 
 def squares(latents: list[xarray.DataArray]) -> list[xarray.DataArray]:
-    """Of deviations from the mean."""
-    with np.errstate(all="ignore"):
-        return [
-            ((latent - latent.mean(("chain", "draw"))) ** 2).rename(f"the square of {latent.name}")
-            for latent in latents
-        ]
+    """Of deviations from the mean; of thousands of chains, of some that stand for all."""
+    found = []
+    for latent in latents:
+        own = latent.transpose("chain", "draw", ...)
+        some = own[_some_chains(*own.shape[:2])]
+        with np.errstate(all="ignore"):
+            square = (some - some.mean(("chain", "draw"))) ** 2
+        found.append(square.rename(f"the square of {latent.name}").assign_attrs(
+            {OF_CHAINS: latent.sizes["chain"]}
+        ))  # fmt: skip
+    return found
 
 
 def slowness(values: np.ndarray) -> np.ndarray:
@@ -140,9 +148,9 @@ def slowness(values: np.ndarray) -> np.ndarray:
     Draws are squashed, so that heavy tails do not hide it; their absolute values are checked too.
     Of thousands of chains some are looked at, and the others only for numbers that are not finite.
     """
-    usual = np.isfinite(values.sum(axis=(0, 1), dtype=float))
+    usual = np.isfinite(_sums(values))
     usual[~usual] = (values[..., ~usual] == values[:1, :1, ~usual]).all(axis=(0, 1))
-    values = values[_some_chains(values)]
+    values = values[_some_chains(*values.shape[:2])]
     draws, count = values.shape[1:]
     length = max(1, int(draws**0.5))
     found, block = np.zeros(count), 64  # few enough to stay in a cache
@@ -159,9 +167,17 @@ def slowness(values: np.ndarray) -> np.ndarray:
     return np.where(usual, found, np.inf)
 
 
-def _some_chains(values: np.ndarray) -> slice:
-    """All chains of draws, (chain, draw, ...), or evenly spread ones that have draws enough."""
-    chains, draws = values.shape[:2]
+def _sums(values: np.ndarray) -> np.ndarray:
+    """The sum over the draws of each scalar: finite only if all are numbers."""
+    with np.errstate(all="ignore"):
+        sums = values.sum(axis=(0, 1)).astype(float)
+        large = ~np.isfinite(sums)  # for single precision, perhaps
+        sums[large] = values[..., large].sum(axis=(0, 1), dtype=float)
+    return sums
+
+
+def _some_chains(chains: int, draws: int) -> slice:
+    """All chains, or evenly spread ones that have draws enough."""
     least = max(MANY_CHAINS, -(-ENOUGH_DRAWS // max(draws, 1)))
     return slice(None, None, max(1, chains // least))
 
