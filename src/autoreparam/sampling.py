@@ -22,6 +22,7 @@ from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.state import RunState
 from autoreparam.program.foreign import as_arrays
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.spread import spread
 from autoreparam.program.target import Target
 from autoreparam.program.trace import Program, inspect
 from autoreparam.results.identity import candidates, identify, refuse_other
@@ -73,6 +74,7 @@ def sample(
     checkpoint: Any = None,
     precision: str = "auto",
     implicit: bool = True,
+    shard: Iterable[str] = (),
     adaptation: Adaptation | None = None,
 ) -> xarray.DataTree:
     """Draws from the posterior of a NumPyro model, as a DataTree in the ArviZ schema.
@@ -125,6 +127,8 @@ def sample(
             hurt; "single" or "double" to choose.
         adaptation: The numbers that steer warm-up; None for the usual ones.
         implicit: Whether sites that were non-centered by hand are recognized.
+        shard: Names of arguments whose rows are spread over all devices, where one cannot hold the
+            data; each device adds up the likelihood of its own.
     """
     given = isinstance(parameterization, Parameterization)
     if not given and parameterization not in METHODS:
@@ -137,7 +141,7 @@ def sample(
     settings = Settings(name, kernel, draws, warmup, chains, seed, num_steps, target_accept,
                         max_tree_depth, thin, save_warmup, save_working, precision,
                         Adaptation() if adaptation is None else adaptation,
-                        implicit).checked()  # fmt: skip
+                        implicit, _names_of(shard)).checked()  # fmt: skip
     sites: Any = "auto" if isinstance(parameterization, str) else parameterization.sites
     brought = as_arrays((args, kwargs))[1]
     shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive, brought).checked()
@@ -146,13 +150,13 @@ def sample(
 
     def begin(bar: Progress) -> Session:
         program = inspect(model, args, kwargs, sites=sites, implicit=settings.implicit)
-        engine = build_engine(program, settings)
+        engine = build_engine(spread(program, settings.shard), settings)
         shown.check(engine.target)
         check_init(engine.target.program, settings, init)
         with ExitStack() as unless_begun:
             store = None
             if folder is not None and leads():
-                identity = identify(engine.target.program)
+                identity = identify(program)
                 store = Store.create(folder, identity, settings.to_dict())
                 unless_begun.callback(store.close)
             with bar.waiting("compiling"):
@@ -224,7 +228,7 @@ def resume(
         look = partial(inspect, model, args, kwargs, implicit=settings.implicit)
         refuse_other(store.identity, look())
         program = look(sites=candidates(store.identity))
-        engine = build_engine(program, settings)
+        engine = build_engine(spread(program, settings.shard), settings)
         shown.check(engine.target)
         session = Session.reload(settings, engine, blank_state(engine, settings), store)
         _refuse_other_density(engine, session.state)
@@ -237,6 +241,11 @@ def resume(
         kept.tree = build_tree(session, shown)
     kept.tree.attrs |= clock.times(session)
     return warned(kept.tree)
+
+
+def _names_of(shard: Any) -> tuple:
+    """The names as a tuple; a name alone, or anything else, is left to the check of settings."""
+    return tuple(shard) if isinstance(shard, list | tuple | set) else shard
 
 
 def _settings_of(store: Store, draws: int | None) -> Settings:

@@ -84,6 +84,10 @@ def sample(
     implicit: Annotated[
         bool, typer.Option("--implicit/--no-implicit", help="Look for non-centering by hand.")
     ] = True,
+    shard: Annotated[
+        list[str] | None,
+        typer.Option(help="An argument whose rows all devices share; repeat it for others."),
+    ] = None,
     x64: Double = False,
     as_json: Json = False,
 ) -> None:
@@ -112,6 +116,7 @@ def sample(
             log_likelihood=log_likelihood,
             posterior_predictive=posterior_predictive,
             implicit=implicit,
+            shard=shard or (),
             checkpoint=checkpoint,
         )
     _finish(tree, out, report, as_json)

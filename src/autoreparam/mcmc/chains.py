@@ -22,6 +22,7 @@ from autoreparam.mcmc.step_size import Adaptation, adapt
 from autoreparam.mcmc.trail import Trail, as_row, blank_trail, from_rows, in_calls
 from autoreparam.mcmc.warmup import CHUNK
 from autoreparam.program.compiled import accelerated, often, on_little, on_much, rarely
+from autoreparam.program.spread import is_spread
 from autoreparam.program.target import Target
 
 # Numbers that the density's operations give. A run has some 10⁴ gradients per core: of as many as
@@ -94,7 +95,7 @@ class Chains:
     def groups(self) -> list[slice]:
         """Which chains run together: on a CPU as many groups as cores, or one chain per group."""
         chains = len(self.keys)
-        if accelerated():
+        if accelerated() or is_spread(self.target):  # devices that compute together do one thing
             return [slice(0, chains)]
         width = max(1, chains // (2 * cores())) if chains > 2 * cores() else 1
         return [slice(i, min(i + width, chains)) for i in range(0, chains, width)]
@@ -148,6 +149,14 @@ def meanwhile(call: Callable[[], Any]) -> Iterator[Callable[[], bool]]:
         yield thread.is_alive
     finally:
         thread.join()
+
+
+@contextmanager
+def at_once(call: Callable[[], Any]) -> Iterator[Callable[[], bool]]:
+    """The same, but before the block: for programs that must not run side by side."""
+    with suppress(Exception):
+        call()
+    yield lambda: False
 
 
 def joined(call: Callable[[slice], Any], groups: list[slice]) -> Any:

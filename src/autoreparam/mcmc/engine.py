@@ -23,6 +23,7 @@ from autoreparam.mcmc.trail import Trail
 from autoreparam.mcmc.warmup import Step
 from autoreparam.program.compiled import accelerated
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.spread import is_spread
 from autoreparam.program.target import Target
 
 REHEARSED = 64  # made-up draws per start: more than learning asks for
@@ -143,7 +144,7 @@ class Engine:
     def chains(self, kernel: str, slots: int) -> Chains | Together:
         """The chains with a kernel."""
         settings = self.settings
-        if accelerated() and kernel == "hmc" and slots == 1:
+        if (accelerated() or is_spread(self.target)) and kernel == "hmc" and slots == 1:
             return Together(self.target, self.keys, settings.divergence)
         built = Kernel(kernel, self.max_tree_depth, settings.divergence, settings.again)
         return Chains(built, self.target, self.keys, self._work)

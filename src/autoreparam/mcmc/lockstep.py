@@ -36,6 +36,7 @@ from autoreparam.mcmc.trail import Trail, in_calls
 from autoreparam.mcmc.warmup import CHUNK_TOGETHER
 from autoreparam.program.compiled import often
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.spread import is_spread
 from autoreparam.program.target import Target
 
 MOST_NUMBERS = 2**28  # in the draws and scores of a call: a gigabyte, or two
@@ -65,8 +66,8 @@ class Together:
         """Compiles what warm-up needs and, beside it, what sampling will most likely need."""
         one = partial(self._draw, plain=False, start=0, count=0, states=states, slots=slots,
                       adaptation=adaptation)  # fmt: skip
-        if jax.process_count() > 1:  # which would have to make both calls in the same order
-            one(True)
+        if jax.process_count() > 1 or is_spread(self.target):
+            one(True)  # all devices would have to begin the two in the same order
             return
         with meanwhile(partial(one, False)):
             one(True)
@@ -102,8 +103,11 @@ class Together:
     def _mesh(self) -> Mesh | None:
         """All devices, of all processes, if there are several and each can have as many chains.
 
-        Where the user chose a device, it is that one.
+        Where the user chose a device, it is that one; where devices share the data, each has all
+        chains.
         """
+        if is_spread(self.target):
+            return None
         devices = jax.devices()
         chosen = getattr(jax.config, "jax_default_device", None) and jax.process_count() == 1
         if chosen or len(devices) == 1 or len(self.keys) % len(devices):

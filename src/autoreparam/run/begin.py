@@ -13,7 +13,7 @@ import numpy as np
 from autoreparam.errors import ModelError, SamplingError, known
 from autoreparam.learn.elbo import fit_elbo
 from autoreparam.learn.score import fit_score
-from autoreparam.mcmc.chains import chain_keys, meanwhile
+from autoreparam.mcmc.chains import at_once, chain_keys, meanwhile
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.hmc import State, Tuning, tuning_like
 from autoreparam.mcmc.start import find_start
@@ -23,6 +23,7 @@ from autoreparam.mcmc.warmup import plan
 from autoreparam.program.diagnose import nonfinite
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.program import Program
+from autoreparam.program.spread import is_spread
 from autoreparam.program.target import Target
 from autoreparam.results.progress import Progress
 from autoreparam.results.superchains import count_superchains, superchains
@@ -57,7 +58,8 @@ def first_state(
 ) -> RunState:
     """The state before the first draw."""
     blank = blank_state(engine, settings)
-    with meanwhile(partial(engine.compile, blank)) as compiling:
+    beside = at_once if is_spread(engine.target) else meanwhile
+    with beside(partial(engine.compile, blank)) as compiling:
         lams, tuning, positions, ledger, notes = _first_lam(
             engine, settings, parameterization, init, bar
         )

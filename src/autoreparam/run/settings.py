@@ -111,6 +111,7 @@ class Settings:
     precision: str = "auto"
     adaptation: Adaptation = field(default_factory=Adaptation)
     implicit: bool = True
+    shard: tuple[str, ...] = ()
 
     @property
     def policy(self) -> Policy:
@@ -134,6 +135,7 @@ class Settings:
     def from_dict(cls, stored: Mapping[str, Any]) -> Settings:
         """The settings, as read back from JSON, without what an older release did not store."""
         words = {"implicit": False, **stored}  # an older release did not look
+        words["shard"] = tuple(words.get("shard", ()))
         if "adaptation" in words:
             words["adaptation"] = Adaptation.from_dict(words["adaptation"])
         return cls(**words)
@@ -177,5 +179,14 @@ class Settings:
             )
         if not isinstance(self.implicit, bool):
             raise AutoreparamError(f"implicit: expected True or False; found {self.implicit!r}")
+        if not isinstance(self.shard, tuple) or not all(isinstance(x, str) for x in self.shard):
+            raise AutoreparamError(
+                f"shard: expected the names of arguments, such as ('y',); found {self.shard!r}"
+            )
+        if self.shard and jax.process_count() > 1:
+            raise AutoreparamError(
+                "shard: rows are spread over the devices of one process, and this run has "
+                f"{jax.process_count()}. Leave it out, or use one process with all devices."
+            )
         integers: dict[str, Any] = {name: int(getattr(self, name)) for name in least}
         return replace(self, **integers)

@@ -1,0 +1,99 @@
+"""Rows of data spread over devices: the same posterior, and each device with its own rows."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import autoreparam as ar
+from autoreparam.errors import AutoreparamError, ModelError
+from autoreparam.program.spread import is_spread, spread
+
+GROUPS, ROWS = 10, 800
+
+
+def model(x, g, y, more=None):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 2.0))
+    tau = numpyro.sample("tau", dist.HalfNormal(1.0))
+    slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+    with numpyro.plate("groups", GROUPS):
+        level = numpyro.sample("level", dist.Normal(mu, tau))
+    numpyro.sample("y", dist.Normal(slope * x + level[g], 1.0), obs=y)
+
+
+def data():
+    rng = np.random.default_rng(0)
+    x, g = rng.normal(size=ROWS), rng.integers(0, GROUPS, ROWS)
+    return x, g, x + rng.normal(size=GROUPS)[g] + rng.normal(size=ROWS)
+
+
+@pytest.mark.parametrize(
+    ("shard", "rows", "wanted"),
+    [
+        (("z",), ROWS, "'z' is no argument with data; those are "),
+        ("y", ROWS, "expected the names of arguments, such as \\('y',\\); found 'y'"),
+        ((3,), ROWS, "expected the names of arguments"),
+        (("more",), ROWS, "'more\\['scale'\\]' is a single number"),
+        (("y",), ROWS - 1, "'y' has 799 rows, which 2 devices cannot share evenly"),
+    ],
+)
+def test_what_cannot_be_spread_is_refused_by_name(shard, rows, wanted, monkeypatch):
+    monkeypatch.setattr(jax, "local_devices", lambda: 2 * jax.devices("cpu")[:1])
+    given = [part[:rows] for part in data()]
+    more = {"scale": np.float32(2.0)}
+    with pytest.raises((AutoreparamError, ModelError), match=f"^shard: {wanted}"):
+        ar.sample(model, (*given, more), shard=shard, progress=False)
+
+
+def test_on_one_device_nothing_is_spread():
+    program = ar.inspect(model, data())
+    assert spread(program, ()) is program
+    assert not is_spread(program)
+    one = spread(program, ["x", "y"])
+    assert not is_spread(one)
+    assert isinstance(one.data[0], jax.Array)
+
+
+ON_EIGHT = """
+import sys
+import jax, numpy as np
+from test_spread import data, model
+import autoreparam as ar
+from autoreparam.program.spread import is_spread, spread
+
+assert len(jax.devices()) == 8
+program = spread(ar.inspect(model, data()), ["x", "g", "y"])
+assert is_spread(program)
+for leaf in program.data:
+    assert {len(part.data) for part in leaf.addressable_shards} == {100}
+keywords = {"progress": False, "warmup": 200, "seed": 1}
+tree = ar.sample(model, data(), shard=("x", "g", "y"), draws=500, **keywords)
+plain = ar.sample(model, data(), draws=500, **keywords)
+for name in ("mu", "tau", "slope", "level"):
+    one, other = (found.posterior[name].values for found in (tree, plain))
+    spread_of = other.std(axis=(0, 1))
+    assert np.all(np.abs(one.mean((0, 1)) - other.mean((0, 1))) < 0.25 * spread_of), name
+    assert np.all(np.abs(np.log(one.std(axis=(0, 1)) / spread_of)) < 0.25), name
+path = sys.argv[1]
+ar.sample(model, data(), shard=("x", "g", "y"), draws=250, checkpoint=path, **keywords)
+longer = ar.resume(path, model, data(), draws=500, progress=False)
+np.testing.assert_array_equal(longer.posterior["mu"].values, tree.posterior["mu"].values)
+short = {**keywords, "warmup": 60, "draws": 40}
+for other in ({"kernel": "nuts"}, {"parameterization": "interleaved"}):
+    found = ar.sample(model, data(), shard=("y", "x", "g"), **other, **short)
+    assert np.isfinite(found.posterior["level"].values).all()
+"""
+
+
+@pytest.mark.slow
+def test_eight_devices_find_the_same_posterior_and_go_on_where_they_stopped(tmp_path):
+    flags = "--xla_force_host_platform_device_count=8"
+    environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": os.path.dirname(__file__)}
+    command = [sys.executable, "-W", "ignore", "-c", ON_EIGHT, str(tmp_path / "run.zarr")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
