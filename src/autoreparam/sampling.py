@@ -22,7 +22,6 @@ from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.state import RunState
 from autoreparam.program.foreign import as_arrays
 from autoreparam.program.parameterization import Parameterization
-from autoreparam.program.spread import spread
 from autoreparam.program.target import Target
 from autoreparam.program.trace import Program, inspect
 from autoreparam.results.identity import candidates, identify, refuse_other
@@ -150,7 +149,7 @@ def sample(
 
     def begin(bar: Progress) -> Session:
         program = inspect(model, args, kwargs, sites=sites, implicit=settings.implicit)
-        engine = build_engine(spread(program, settings.shard), settings)
+        engine = build_engine(program, settings)
         shown.check(engine.target)
         check_init(engine.target.program, settings, init)
         with ExitStack() as unless_begun:
@@ -228,7 +227,7 @@ def resume(
         look = partial(inspect, model, args, kwargs, implicit=settings.implicit)
         refuse_other(store.identity, look())
         program = look(sites=candidates(store.identity))
-        engine = build_engine(spread(program, settings.shard), settings)
+        engine = build_engine(program, settings)
         shown.check(engine.target)
         session = Session.reload(settings, engine, blank_state(engine, settings), store)
         _refuse_other_density(engine, session.state)
@@ -243,9 +242,9 @@ def resume(
     return warned(kept.tree)
 
 
-def _names_of(shard: Any) -> tuple:
+def _names_of(shard: Any) -> Any:
     """The names as a tuple; a name alone, or anything else, is left to the check of settings."""
-    return tuple(shard) if isinstance(shard, list | tuple | set) else shard
+    return shard if isinstance(shard, str) or not isinstance(shard, Iterable) else tuple(shard)
 
 
 def _settings_of(store: Store, draws: int | None) -> Settings:
@@ -255,7 +254,7 @@ def _settings_of(store: Store, draws: int | None) -> Settings:
             "ar.sample; it may use the same folder."
         )
     settings = Settings.from_dict(store.settings)
-    return settings if draws is None else replace(settings, draws=draws).checked()
+    return replace(settings, draws=settings.draws if draws is None else draws).checked()
 
 
 @helpful

@@ -23,6 +23,7 @@ from autoreparam.mcmc.trail import Trail
 from autoreparam.mcmc.warmup import Step
 from autoreparam.program.compiled import accelerated
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.program import Program
 from autoreparam.program.spread import is_spread
 from autoreparam.program.target import Target
 
@@ -39,6 +40,12 @@ class Engine:
     settings: SamplerSettings = DEFAULTS
     max_tree_depth: int = 10
     learner: Callable | None = None  # draws, scores, λ -> a fit; None: λ stays
+    given: Program | None = None  # with the data as they came; None: that of the target
+
+    @property
+    def program(self) -> Program:
+        """What is sampled, with the data as they came, wherever they are now."""
+        return self.target.program if self.given is None else self.given
 
     def begin(
         self,

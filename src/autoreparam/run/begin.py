@@ -23,7 +23,7 @@ from autoreparam.mcmc.warmup import plan
 from autoreparam.program.diagnose import nonfinite
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.program import Program
-from autoreparam.program.spread import is_spread
+from autoreparam.program.spread import is_spread, spread
 from autoreparam.program.target import Target
 from autoreparam.results.progress import Progress
 from autoreparam.results.superchains import count_superchains, superchains
@@ -38,12 +38,13 @@ def build_engine(program: Program, settings: Settings) -> Engine:
     check_chains(settings.chains)
     learns = settings.parameterization == "auto" and program.candidates
     return Engine(
-        Target(program),
+        Target(spread(program, settings.shard)),
         jax.device_get(chain_keys(np.int64(settings.seed), settings.chains)),
         settings.policy,
         settings.adaptation.sampler,
         settings.max_tree_depth,
         partial(fit_score, settings=settings.adaptation.learner) if learns else None,
+        program,
     )
 
 

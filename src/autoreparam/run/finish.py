@@ -179,7 +179,7 @@ def _to_tree(session: Session, shown: Shown, sampling: Draws, **parts: Any) -> x
         sampling,
         parameterizations=[_numpy(lam) for lam in session.state.lams],
         observed=observed,
-        constant=constants(program, observed),
+        constant=constants(session.engine.program, observed),
         coords=shown.coords,
         dims=shown.dims,
         brought=shown.brought,

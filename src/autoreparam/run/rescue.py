@@ -71,7 +71,7 @@ def _where(session: Session) -> str:
 
 def _stored(session: Session) -> Path | None:
     """The folder that now holds the run, as a checkpoint would."""
-    identity = identify(session.engine.target.program)
+    identity = identify(session.engine.program)
     for folder in places():
         with suppress(CheckpointError, OSError):
             path = Path(tempfile.mkdtemp(prefix="autoreparam-run-", dir=folder))
