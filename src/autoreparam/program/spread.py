@@ -61,5 +61,5 @@ def _check(name: str, value: Any, devices: int) -> None:
     if len(value) % devices:
         raise ModelError(
             f"shard: '{name}' has {len(value)} rows, which {devices} devices cannot share evenly. "
-            "Leave some out, add some that a mask takes out of the likelihood, or use fewer devices."
+            "Leave some out, add some that a mask takes out of the density, or use fewer devices."
         )
