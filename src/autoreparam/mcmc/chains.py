@@ -25,8 +25,8 @@ from autoreparam.program.compiled import accelerated, often, on_little, on_much,
 from autoreparam.program.spread import is_spread
 from autoreparam.program.target import Target
 
-# Numbers that the density's operations give. A run has some 10⁴ gradients per core: of as many as
-# MUCH each, they gain about what compiling them thoroughly costs.
+# Numbers that the density's operations give. Below LITTLE, a gradient is mostly overhead. A run has
+# some 10⁴ gradients per core: from MUCH on, these gain more than compiling them thoroughly costs.
 LITTLE, MUCH = 2**13, 2**18
 
 traces: list[str] = []  # one entry each time the chunk is traced; tests count them

@@ -58,7 +58,7 @@ class Together:
     ) -> tuple[State, Adaptation, Trail]:
         """`count` draws of every chain, numbered from `start`, as `Chains.run` makes them."""
         adapts = bool(np.any(adaptation.active)) or count <= FEW
-        # What is not used would be computed all the same; in warm-up that is for little.
+        # Directions that are not used would still be computed; during warm-up that costs little.
         plain = not adapts and not np.any(slots.tuning.inverse_mass.stretch != 1)
         return self._draw(adapts, plain, start, count, states, slots, adaptation)
 
