@@ -84,8 +84,8 @@ class LogGamma(NamedTuple):
         share, center, unit = self._frame(share)
         goal = _restore(center, self.shape, share) + self.scale * noise
         light = _solve(*map(jnp.asarray, (goal, self.shape, share)))
-        # Where most of it is straight, what bends is the smaller error to subtract; at large
-        # shapes the center is far larger than what lies beside it.
+        # Where the map is mostly straight, less is lost by subtracting its bent part than by taking
+        # a difference from the center, which is far away where shapes are large.
         straight = _slope(light, self.shape, share) < 2 * (1 - share)
         gain = share * (_curved(light, self.shape) - _curved(center, self.shape))
         left = (self.scale * noise - gain) / jnp.where(straight, 1 - share, 1.0)
