@@ -1,6 +1,7 @@
 """Simulation-based calibration of eight schools, all data sets in one call of `ar.sample_many`.
 
-    python -m benchmarks.calibration [--datasets 1000] [--seed 0] [--out FILE]
+    python -m benchmarks.calibration [--datasets 1000] [--seed 0] [--precision auto]
+        [--out FILE]
 
 Parameters come from the prior, data from the model. The rank of each parameter among its thinned
 posterior draws is then uniform, and so is that of the log likelihood, which also sees a posterior
@@ -32,6 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--datasets", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--precision", choices=("auto", "single", "double"), default="auto")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     warnings.simplefilter("ignore", SamplingWarning)
@@ -45,7 +47,7 @@ def main() -> None:
     began = time.perf_counter()
     tree = ar.sample_many(
         problem.model, (), {"sigma": sigma, "y": y}, shared=["sigma"], seed=options.seed,
-        progress=False,
+        precision=options.precision, progress=False,
     )  # fmt: skip
     seconds = time.perf_counter() - began
     draws = {name: tree["posterior"][name].values[:, :, ::APART] for name in truth}
@@ -65,6 +67,7 @@ def main() -> None:
     row = {
         "device": jax.devices()[0].device_kind,
         "data sets": size,
+        "precision": options.precision,
         "seconds": seconds,
         "tests": len(tests),
         "smallest p-value, corrected": min(1.0, tests[worst] * len(tests)),

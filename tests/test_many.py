@@ -197,6 +197,22 @@ def test_eight_schools_with_other_data_agree_with_quadrature(precision):
 
 
 @pytest.mark.slow
+def test_chains_that_begin_far_away_get_there():
+    problem, rng = ar.zoo.load("eight_schools"), np.random.default_rng(0)
+    sigma, width = problem.kwargs["sigma"], np.exp(np.linspace(8, 11, 12))[:, None]
+    y = rng.normal(0, width, (12, 8))
+    data = {"sigma": sigma, "y": y}
+    found = quietly(problem.model, (), data, shared=["sigma"], precision="double", progress=False)
+    paid = found["diagnostics"]["gradients_warmup"].values
+    assert paid.max() > 2 * paid.min()  # with another warm-up, and what was drawn before it
+    assert (found["diagnostics"]["r_hat"] < 1.01).all()
+    for number, here in enumerate(y):
+        mean, sd = eight_schools(here, sigma)["log_tau"]
+        drawn = found["posterior"]["log_tau"].values[number]
+        assert abs(drawn.mean() - mean) < 5 * sd / np.sqrt(array_stats.ess(drawn)), number
+
+
+@pytest.mark.slow
 def test_the_posterior_is_that_of_sample():
     problem = ar.zoo.load("eight_schools")
     y = problem.kwargs["y"] * np.array([[1.0], [-1.0], [3.0]])

@@ -112,28 +112,47 @@ def begin(
         states, found = pick(target, keys, lam, center, width)
         other = jnp.where(found, jnp.arange(len(keys)), jnp.argmax(found))
         states = jax.tree.map(lambda leaf: leaf[other], states)
-        steep = jnp.sqrt(jnp.mean(states.score**2, axis=0))
-        diagonal = 1 / jnp.where(jnp.isfinite(steep), jnp.maximum(steep, 1), 1)
-        length = jnp.asarray(settings.first_length, diagonal.dtype)
-        first = jnp.asarray(FIRST_STEP, diagonal.dtype)
-        fit = Fit(states, lam, diagonal, length, first, target_accept)
-        one_step = jnp.ones((), jnp.int32)
-
-        def search(key: Array, state: State) -> Array:
-            def with_size(size: Array) -> Callable:
-                tuning = fit.tuning(size)
-                return lambda key, state: KERNEL.travel(key, target, state, lam, tuning, one_step)
-
-            from blackjax.adaptation.step_size import find_reasonable_step_size
-
-            return find_reasonable_step_size(key, with_size, state, first, target_accept)
-
-        sizes = jax.vmap(search)(others, states).clip(*REASONABLE)  # where gradients are zero
-        paid = settings.candidates * len(keys) + jnp.sum(1 + jnp.abs(jnp.log2(sizes / first)))
-        fit = fit._replace(step_size=jnp.exp(jnp.median(jnp.log(sizes))))
-        return Start(fit, jnp.any(found), paid)
+        fit, paid = _at(target, others, states, lam, target_accept)
+        return Start(fit, jnp.any(found), settings.candidates * len(keys) + paid)
 
     return targets.each(one, keys, lams, centers, widths)
+
+
+@rarely
+def begin_again(targets: Targets, keys: Array, fits: Fit, target_accept: Array) -> Start:
+    """A warm-up from where chains are, with the λ they have; the rest is to be learned anew."""
+
+    def one(target: Target, keys: Array, fit: Fit) -> Start:
+        states = jax.vmap(KERNEL.init, (None, 0, None))(target, fit.chains.position, fit.lam)
+        begun, paid = _at(target, keys, states, fit.lam, target_accept)
+        return Start(begun, jnp.asarray(True), len(keys) + paid)
+
+    return targets.each(one, keys, fits)
+
+
+def _at(
+    target: Target, keys: Array, states: State, lam: Parameterization, target_accept: Array
+) -> tuple[Fit, Array]:
+    """A first metric from the scores, a first step size, and the gradients that it took."""
+    steep = jnp.sqrt(jnp.mean(states.score**2, axis=0))
+    diagonal = 1 / jnp.where(jnp.isfinite(steep), jnp.maximum(steep, 1), 1)
+    length = jnp.asarray(DEFAULTS.first_length, diagonal.dtype)
+    first = jnp.asarray(FIRST_STEP, diagonal.dtype)
+    fit = Fit(states, lam, diagonal, length, first, target_accept)
+    one_step = jnp.ones((), jnp.int32)
+
+    def search(key: Array, state: State) -> Array:
+        def with_size(size: Array) -> Callable:
+            tuning = fit.tuning(size)
+            return lambda key, state: KERNEL.travel(key, target, state, lam, tuning, one_step)
+
+        from blackjax.adaptation.step_size import find_reasonable_step_size
+
+        return find_reasonable_step_size(key, with_size, state, first, target_accept)
+
+    sizes = jax.vmap(search)(keys, states).clip(*REASONABLE)  # where gradients are zero
+    paid = jnp.sum(1 + jnp.abs(jnp.log2(sizes / first)))
+    return fit._replace(step_size=jnp.exp(jnp.median(jnp.log(sizes)))), paid
 
 
 # -- draws ------------------------------------------------------------------------------------

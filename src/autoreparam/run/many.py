@@ -14,7 +14,7 @@ import numpy as np
 from autoreparam.errors import ModelError
 from autoreparam.learn.many import fit_inside
 from autoreparam.mcmc.chains import joined
-from autoreparam.mcmc.many import Fit, begin, run_window
+from autoreparam.mcmc.many import Fit, begin, begin_again, run_window
 from autoreparam.mcmc.many_retune import retune, settle
 from autoreparam.mcmc.settings import DEFAULTS
 from autoreparam.mcmc.start import untouched
@@ -25,11 +25,14 @@ from autoreparam.program.diagnose import nonfinite
 from autoreparam.program.many import Targets, look_at_priors
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
+from autoreparam.results.advice import R_HAT_LIMIT
 from autoreparam.results.many import worst
 from autoreparam.results.progress import Progress
 from autoreparam.run.settings import Settings
 
 BATCH = 64  # data sets on a CPU: with four chains, their states stay in a core's cache
+AGAIN = 2  # more warm-ups at most, where chains do not agree
+FEWEST_DRAWS = 100  # from which R-hat says so
 PIECE = 250  # draws per call of the compiled program
 MOST_NUMBERS = 2**28  # of a call's draws and scores on an accelerator: a gigabyte, or two
 
@@ -54,23 +57,50 @@ class Batches:
     kept: Sequence[str]  # of the variables
 
     def run(self, bar: Progress) -> Found:
-        """Everything drawn, for all data sets."""
+        """Everything drawn, for all data sets.
+
+        Where chains do not agree in the end, warm-up was too short. Those data sets have another
+        one, from where their chains are, and are drawn again.
+        """
+        found, fits = self._pass(0, np.arange(self.count), None, bar)
+        for number in range(1, 1 + AGAIN):
+            rows = self._apart(found)
+            if not len(rows):
+                break
+            before = jax.tree.map(lambda leaf, rows=rows: leaf[rows], fits)
+            later, left = self._pass(number, rows, before, bar)
+            for spent in ("warmup", "sampling"):
+                later.diagnostics["gradients_warmup"] += found.diagnostics[f"gradients_{spent}"][
+                    rows
+                ]
+            jax.tree.map(partial(_put, rows), (found, fits), (later, left))
+        return found
+
+    def _apart(self, found: Found) -> np.ndarray:
+        """The data sets whose chains do not agree."""
+        if self.settings.chains == 1 or self.settings.draws < FEWEST_DRAWS:
+            return np.zeros(0, int)
+        return np.flatnonzero(~(found.diagnostics["r_hat"] <= R_HAT_LIMIT))
+
+    def _pass(
+        self, number: int, rows: np.ndarray, before: Fit | None, bar: Progress
+    ) -> tuple[Found, Fit]:
+        """What is drawn for some data sets, batch by batch, and how that leaves their chains."""
         width = min(self.count, self._width())
         done, lock = 0, Lock()
 
-        def batch(group: slice) -> Found:
+        def batch(group: slice) -> tuple[Found, Fit]:
             nonlocal done
-            found = self._batch(
-                np.arange(group.start, group.start + width).clip(max=self.count - 1)
-            )
+            own = np.arange(group.start, group.start + width).clip(max=len(rows) - 1)
+            found = self._batch(number, rows[own], jax.tree.map(lambda leaf: leaf[own], before))
             with lock:
                 done += group.stop - group.start
                 bar.update(done)
-            return jax.tree.map(lambda leaf: leaf[: group.stop - group.start], found)
+            return jax.tree.map(lambda leaf: np.array(leaf[: group.stop - group.start]), found)
 
-        firsts = range(0, self.count, width)
-        with bar.phase("data sets", self.count):
-            return joined(batch, [slice(i, min(i + width, self.count)) for i in firsts])
+        firsts = range(0, len(rows), width)
+        with bar.phase("some again" if number else "data sets", len(rows)):
+            return joined(batch, [slice(i, min(i + width, len(rows))) for i in firsts])
 
     @property
     def _length(self) -> int:
@@ -83,11 +113,11 @@ class Batches:
         numbers = 2 * self._length * self.settings.chains * (self.targets.stacked.size + 3)
         return max(1, MOST_NUMBERS // numbers)
 
-    def _batch(self, rows: np.ndarray) -> Found:
+    def _batch(self, number: int, rows: np.ndarray, before: Fit | None) -> tuple[Found, Fit]:
         targets = jax.device_put(self.targets.take(rows))
         root = jax.random.key(self.settings.seed)
-        starts, keys, shared = (jax.random.fold_in(root, i) for i in range(3))
-        fits, paid = self._begun(targets, _spread(starts, rows, self.settings.chains), rows)
+        starts, keys, shared = (jax.random.fold_in(root, 3 * number + i) for i in range(3))
+        fits, paid = self._begun(targets, _spread(starts, rows, self.settings.chains), rows, before)
         run = partial(run_window, targets, _spread(keys, rows, self.settings.chains), shared)
         learner = fit_inside if self.settings.parameterization == "auto" and len(self.lam) else None
         drawn, lengths = 0, windows(self.settings.warmup)
@@ -116,17 +146,23 @@ class Batches:
             "gradients_sampling": stats["n_steps"].sum(axis=(1, 2), dtype=np.int64),
         }
         kept = {name: values[name] for name in self.kept}
-        return Found(kept, stats, jax.device_get(fits.lam), diagnostics)
+        fits = jax.device_get(fits)
+        return Found(kept, stats, fits.lam, diagnostics), fits
 
-    def _begun(self, targets: Targets, keys: Any, rows: np.ndarray) -> tuple[Fit, Any]:
+    def _begun(
+        self, targets: Targets, keys: Any, rows: np.ndarray, before: Fit | None
+    ) -> tuple[Fit, Any]:
         """The state before the first draw, and the gradients spent on it."""
         dtype, count = targets.stacked.program.dtype, len(rows)
+        accept = np.asarray(self.settings.target_accept, dtype)
+        if before is not None:
+            start = begin_again(targets, keys, before, accept)
+            return start.fit, start.gradients
         priors = look_at_priors(targets, count, DEFAULTS.radius)
         lams = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), self.lam)
         if self.settings.parameterization != "given":
             sites = {n: replace(lams.of(n), reference=x) for n, x in priors.scales.items()}
             lams = Parameterization.by_site(sites)
-        accept = np.asarray(self.settings.target_accept, dtype)
         start = begin(targets, keys, lams, priors.center, priors.width, untouched(self.lam), accept)
         if not np.all(start.found):
             at = int(np.argmin(start.found))
@@ -169,6 +205,11 @@ def _map_back(targets: Targets, positions: Any, lams: Parameterization) -> Any:
         return rows(positions, lam)
 
     return targets.each(one, positions, lams)
+
+
+def _put(rows: np.ndarray, all_: np.ndarray, some: np.ndarray) -> None:
+    """Overwrites some rows of an array."""
+    all_[rows] = some
 
 
 def _spread(key: Any, rows: np.ndarray, chains: int) -> Any:
