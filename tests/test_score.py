@@ -13,7 +13,7 @@ from exact import surveys
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError
-from autoreparam.learn.objective import Draws
+from autoreparam.learn.objective import Draws, inflations, saved
 from autoreparam.learn.score import _informed, _out_of_necks, fit_draws, fit_score
 from autoreparam.learn.settings import ScoreSettings
 from autoreparam.program.target import Target
@@ -261,3 +261,19 @@ def test_elements_with_scales_of_their_own_stay_out_of_their_necks(shared):
     np.testing.assert_allclose(found[necks], np.log(3) / below, rtol=0.2)
     assert (found[: necks.start] == 1).all()
     assert (found[necks.stop :] == 1).all()
+
+
+def test_what_a_metric_with_directions_removes_costs_nothing():
+    rng = np.random.default_rng(0)
+    positions = rng.normal(size=(4000, 8)) @ rng.normal(size=(8, 8))
+    block = positions[:, :6]
+    gaussian = -np.linalg.solve(np.cov(block.T, bias=True), block.T).T
+    scores, weights = np.concatenate([gaussian, -positions[:, 6:]], axis=1), np.ones(4000)
+    diagonal = inflations(positions, scores, weights, np)[:6].sum()
+    assert diagonal > 1
+    np.testing.assert_allclose(saved(positions, scores, weights, ((0, 6),), np), -diagonal, 0.01)
+    traced = jax.jit(saved, static_argnums=3)(positions, scores, weights, ((0, 6),))
+    np.testing.assert_allclose(traced, -diagonal, 0.01)
+    assert saved(positions, scores, weights, (), np) == 0
+    few = positions[:5], scores[:5], weights[:5]
+    assert saved(*few, ((0, 6),), np) == 0  # five draws say nothing about six directions

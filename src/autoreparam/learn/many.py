@@ -49,7 +49,7 @@ def fit_inside(
     )
     if len(lam) <= MOST_SITES and not large_matrices(target):
         start = rivals.best(settings).replace(tail=lam.tail)
-        fitted = descend(target, seen, lam, start, True, settings.steps, settings)
+        fitted = descend(target, seen, lam, start, True, settings.steps, (), settings)
         more = [fitted, *([with_tails(fitted, 0.0)] if lam.tail else [])]
         rivals = rivals.plus(_Rivals.of(target, unseen, lam, more))
     best = _out_of_necks(target, draws, lam, rivals.best(settings), settings)

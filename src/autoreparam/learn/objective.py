@@ -7,6 +7,16 @@ With `ũ` a coordinate and `g̃` its score over the draws, the objective is
 For a Gaussian posterior each product is the variance inflation factor of a coordinate: what
 correlations cost after the best diagonal metric.
 
+Elements of a sequence, or of a correlated vector, are correlated with each other, and λ decides how
+much. Where the metric can have all directions of such a site, that costs nothing. With `R` and `S`
+the correlation matrices of its `ũ` and its `g̃`, J then also has
+
+    ½ log det R + ½ log det S
+
+so that the site's part of J is 0 for any Gaussian, and what is left is how far it is from one. For
+all coordinates together that would be too much: in a funnel no metric removes correlations
+everywhere.
+
 Variances hardly see the narrow end of a funnel, and draws that never went there do not see it at
 all. Energy does. A fresh momentum changes it by a variance of `d / 2`, with `d` coordinates, while
 the posterior spreads it by `Var V + d / 2`, with `V` minus the log density. Half their ratio, 1 for
@@ -24,6 +34,7 @@ import numpy as np
 from autoreparam.program.move import move
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
+from autoreparam.program.traits import Coupling
 
 
 class Draws(NamedTuple):
@@ -49,11 +60,12 @@ class Cost(NamedTuple):
 
     inflations: Any  # ½ log(Var ũ_i · Var g̃_i), one per coordinate
     energy: Any  # the draws it takes to change the energy
+    saved: float = 0.0  # by the directions of the metric, at most 0
 
     @property
     def objective(self) -> float:
         """J."""
-        return float(self.inflations.sum())
+        return float(self.inflations.sum()) + self.saved
 
 
 def cost(draws: Draws) -> Cost:
@@ -64,6 +76,37 @@ def cost(draws: Draws) -> Cost:
         centered = draws.logdensity - share @ draws.logdensity
         spread = share @ np.square(centered, dtype=float)
     return Cost(terms, (1 + 2 * spread / terms.size) / 2)
+
+
+def coupled(target: Target, directions: int) -> tuple[tuple[int, int], ...]:
+    """Where the coordinates of sites with coupled elements are, if none has more directions."""
+    latents = target.program.latents
+    last = np.cumsum([site.size for site in latents]).tolist()
+    return tuple(
+        (end - site.size, end)
+        for site, end in zip(latents, last)
+        if site.coupling is not Coupling.NONE and 1 < site.size <= directions
+    )
+
+
+def saved(
+    positions: Any, scores: Any, weights: Any, blocks: tuple[tuple[int, int], ...], xp: Any = jnp
+) -> Any:
+    """What a metric with all directions of these blocks of coordinates saves.
+
+    Nothing where draws are too few to tell.
+    """
+    rows, found = xp.sum(weights), xp.zeros((), positions.dtype)
+    for first, last in blocks:
+        for part in (positions[:, first:last], scores[:, first:last]):
+            centered = part - weights @ part / rows
+            spread = xp.sqrt(weights @ centered**2 / rows)
+            unit = centered / xp.where(spread > 0, spread, 1) * xp.sqrt(weights)[:, None]
+            # As if one more draw had no correlation: a determinant of zero would outweigh all else.
+            mixed = (unit.T @ unit + xp.eye(last - first, dtype=part.dtype)) / (rows + 1)
+            log_det = xp.linalg.slogdet(xp.where(xp.isfinite(mixed), mixed, 0))[1]
+            found += xp.where((rows > last - first) & xp.isfinite(log_det), log_det / 2, 0.0)
+    return found
 
 
 def inflations(positions: Any, scores: Any, weights: Any, xp: Any = jnp) -> Any:

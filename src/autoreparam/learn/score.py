@@ -11,7 +11,7 @@ makes the element independent of its location. A few draws are enough.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import log
 from typing import Any
@@ -23,7 +23,7 @@ import optax
 from jax import Array
 
 from autoreparam.learn.fit import Fit
-from autoreparam.learn.objective import Cost, Draws, cost, inflations
+from autoreparam.learn.objective import Cost, Draws, cost, coupled, inflations, saved
 from autoreparam.learn.settings import DEFAULTS, ScoreSettings
 from autoreparam.program.blocks import in_blocks
 from autoreparam.program.centering import Centering
@@ -73,6 +73,7 @@ def fit_score(
     tied: bool = True,
     most: int | None = None,
     steps: int | None = None,
+    directions: int = 0,
     settings: ScoreSettings = DEFAULTS,
 ) -> ScoreFit:
     """The best, on held-out draws, of two estimates, the current λ, centered and non-centered.
@@ -82,7 +83,8 @@ def fit_score(
     fitted λ with tails left alone competes too.
 
     `positions`, `scores` and `logdensity`, one row per draw, are in the coordinates of `lam`; at
-    most `most` of them, evenly spread, are used.
+    most `most` of them, evenly spread, are used. `directions` are those that the metric may have
+    besides its diagonal.
     """
     most = most or _affordable(target, settings.learned_from)
     steps = steps or (settings.steps_in_turn if _in_turn(target) else settings.steps)
@@ -99,7 +101,15 @@ def fit_score(
     weights[np.unique(take, return_index=True)[1]] = 1
     draws = draws.where(take)._replace(weights=weights)
     held = held_out(most)
-    seen, unseen = draws.where(~held), draws.where(held)
+    seen, blocks = draws.where(~held), coupled(target, directions)
+
+    def judge(rival: Parameterization) -> Cost:
+        there = draws.moved(target, lam, rival)
+        with np.errstate(all="ignore"):
+            positions, scores, _, weights = (np.asarray(part, float) for part in there)
+            found = saved(positions, scores, weights, blocks, np)
+        return cost(there.where(held))._replace(saved=float(found))
+
     as_written = with_tails(lam, 0.0)
     rivals = {
         "informed": _informed(target, seen, lam),
@@ -108,22 +118,22 @@ def fit_score(
         "noncentered": as_written.map(np.zeros_like),
     }
     costs: dict[str, Cost] = {}
-    chosen = _best(target, unseen, lam, rivals, costs, settings)
+    chosen = _best(judge, rivals, costs, settings)
     if len(lam) <= MOST_SITES and not large_matrices(target):
         start = rivals[chosen or "kept"].replace(tail=lam.tail)
         rivals["fitted"] = jax.device_get(
-            _fit(seen)(target, seen, lam, start, tied, steps, settings)
+            _fit(seen)(target, seen, lam, start, tied, steps, blocks, settings)
         )
         if lam.tail:
             rivals["tailless"] = with_tails(rivals["fitted"], 0.0)
-        chosen = _best(target, unseen, lam, rivals, costs, settings)
+        chosen = _best(judge, rivals, costs, settings)
     objectives = {name: found.objective for name, found in costs.items()}
     if chosen is None:
         return ScoreFit(lam, np.nan, objectives, "kept", "no objective was finite", {})
     best, after = rivals[chosen], costs[chosen]
     lowered = _out_of_necks(target, draws.positions[weights > 0], lam, best, settings)
     if lowered != best:
-        best, after = lowered, cost(unseen.moved(target, lam, lowered))
+        best, after = lowered, judge(lowered)
     by_site = {
         "before": _as_written(target, costs, lam.sites),
         "after": _largest(target, after.inflations, lam.sites),
@@ -132,9 +142,7 @@ def fit_score(
 
 
 def _best(
-    target: Target,
-    unseen: Draws,
-    lam: Parameterization,
+    judge: Callable[[Parameterization], Cost],
     rivals: dict[str, Parameterization],
     costs: dict[str, Cost],
     settings: ScoreSettings,
@@ -146,7 +154,7 @@ def _best(
     """
     for name, rival in rivals.items():
         if name not in costs:
-            costs[name] = cost(unseen.moved(target, lam, rival))
+            costs[name] = judge(rival)
     finite = {name: found for name, found in costs.items() if np.isfinite(found.objective)}
     most = settings.most_energy * min((found.energy for found in finite.values()), default=0.0)
     usable = [name for name, found in finite.items() if found.energy <= most] or list(finite)
@@ -291,7 +299,7 @@ def _unlikely(logits: Array) -> Array:
     return jnp.sum((logits - mean) ** 2) + mean**2
 
 
-def descend(target, draws, lam, start, tied, steps, settings) -> Parameterization:
+def descend(target, draws, lam, start, tied, steps, blocks, settings) -> Parameterization:
     """λ after Adam on its logits, starting at `start`; draws are in the coordinates of `lam`."""
     ridge = settings.ridge / jnp.sum(draws.weights)
     edge, carry = settings.edge, jax.vmap(target.carry, (0, 0, None, None))
@@ -311,7 +319,8 @@ def descend(target, draws, lam, start, tied, steps, settings) -> Parameterizatio
     def loss(logits: dict[str, Centering]) -> Array:
         penalty = sum(map(_unlikely, jax.tree.leaves(logits)))
         moved, carried, _ = carry(draws.positions, draws.scores, lam, bound(logits))
-        return jnp.sum(inflations(moved, carried, draws.weights)) + ridge * penalty
+        less = saved(moved, carried, draws.weights, blocks)
+        return jnp.sum(inflations(moved, carried, draws.weights)) + less + ridge * penalty
 
     # The step shrinks to zero, so the last iterate can be used as it is.
     optimizer = optax.adam(optax.cosine_decay_schedule(settings.rate, steps))
@@ -327,7 +336,7 @@ def descend(target, draws, lam, start, tied, steps, settings) -> Parameterizatio
     return bound(logits)
 
 
-_STATIC = ("tied", "steps", "settings")
+_STATIC = ("tied", "steps", "blocks", "settings")
 _few, _many = (kind(descend, static_argnames=_STATIC) for kind in (rarely, often))
 
 

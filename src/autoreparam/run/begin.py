@@ -16,6 +16,7 @@ from autoreparam.learn.score import fit_score
 from autoreparam.mcmc.chains import at_once, chain_keys, meanwhile
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.hmc import State, Tuning, tuning_like
+from autoreparam.mcmc.metric import most_directions
 from autoreparam.mcmc.start import find_start
 from autoreparam.mcmc.state import Ledger, RunState
 from autoreparam.mcmc.step_size import REASONABLE
@@ -36,14 +37,20 @@ NOT_CONVERGED = "the variational fit had not converged when it ran out of steps"
 def build_engine(program: Program, settings: Settings) -> Engine:
     """The engine for a program and settings."""
     check_chains(settings.chains)
+    target = Target(spread(program, settings.shard))
     learns = settings.parameterization == "auto" and program.candidates
+    learner = partial(
+        fit_score,
+        directions=most_directions(target.size, settings.adaptation.sampler),
+        settings=settings.adaptation.learner,
+    )
     return Engine(
-        Target(spread(program, settings.shard)),
+        target,
         jax.device_get(chain_keys(np.int64(settings.seed), settings.chains)),
         settings.policy,
         settings.adaptation.sampler,
         settings.max_tree_depth,
-        partial(fit_score, settings=settings.adaptation.learner) if learns else None,
+        learner if learns else None,
         program,
     )
 
