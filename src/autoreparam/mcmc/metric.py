@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 LARGE = 1e30  # whitened draws are about 1
 TINY = float(np.finfo(float).tiny)
 MOST_ROWS = 512  # of a square matrix to multiply by
+PRODUCT = 128  # rows of a matrix, a multiple of it
 QUICK = 0.25  # share of the draws: one number needs fewer than a matrix
 
 
@@ -90,10 +91,13 @@ class Metric(NamedTuple):
 
             return push, apart
         half = jax.vmap(pull)(jnp.eye(size, dtype=self.diagonal.dtype))  # S, as rows
-        both = jnp.concatenate([half, half @ half.T], axis=1)
+        # Products are split along this axis, and with other lengths the parts would be padded
+        # whenever they are made.
+        beyond = -size % PRODUCT
+        both = jnp.pad(jnp.concatenate([half, half @ half.T], axis=1), ((0, beyond), (0, 0)))
 
         def together(score: Array) -> tuple[Array, Array]:
-            found = score @ both
+            found = jnp.pad(score, (0, beyond)) @ both
             return found[:size], found[size:]
 
         return push, together
