@@ -29,7 +29,7 @@ from autoreparam.mcmc.hmc import (
     key_of,
     kinetic_energy,
 )
-from autoreparam.mcmc.integrator import FIRST_KICK, LEAPFROG
+from autoreparam.mcmc.integrator import FIRST_KICK, LEAPFROG, IntegratorState
 from autoreparam.mcmc.interleaved import Slots
 from autoreparam.mcmc.step_size import Adaptation, adapt
 from autoreparam.mcmc.trail import Trail, in_calls
@@ -129,22 +129,13 @@ def _first(trail: Trail, rows: int) -> Trail:
     return jax.tree.map(lambda leaf: leaf[:, :rows], trail)
 
 
-class _Kick(NamedTuple):
-    """What a score does in a unit of time."""
-
-    momentum: Any
-    velocity: Any
-
-
 class _Moving(NamedTuple):
     """One chain in the middle of a trajectory."""
 
-    state: State
-    momentum: Any  # of unit variance
-    velocity: Any  # of the position
-    kick: _Kick
+    now: IntegratorState
+    force: Any  # its score, as momenta feel it
     origin: State
-    origin_kick: _Kick
+    origin_force: Any
     energy: Any  # at the origin
     worst: Any  # energy error so far
     luck: Any  # the logarithm of a uniform number
@@ -202,8 +193,8 @@ def _run(
     """The same for the chains of one device; `total` is the sum over all devices."""
     target, keys, start, count, states, lam, tuning, adaptation = given
     chains, dtype, stages = len(keys), states.logdensity.dtype, tuning.stages.astype(jnp.int32)
-    push, kicks = tuning.inverse_mass.kicks()
-    turn = jax.vmap(partial(_turn, target, lam, kicks, stages), (0, None, None))
+    push, pull = tuning.inverse_mass.halves()
+    turn = jax.vmap(partial(_turn, target, lam, push, pull, stages), (0, None, None))
 
     def pace(draw: Array, size: Array) -> _Pace:
         steps, size = jittered(_spread(start + draw, dtype), tuning._replace(step_size=size))
@@ -212,10 +203,10 @@ def _run(
     def step_size(now: Adaptation) -> Array:
         return jnp.where(now.active, now.step_size(), tuning.step_size)[0]
 
-    def noise(draw: Array) -> tuple[Array, Array, Array]:
+    def noise(draw: Array) -> tuple[Array, Array]:
         own = jax.vmap(key_of, (0, None))(keys, start + draw)
         momentum, uniform = jax.vmap(fresh_noise)(own, states.position)
-        return momentum, jax.vmap(push)(momentum), jnp.log(uniform[:, 1])
+        return momentum, jnp.log(uniform[:, 1])
 
     def learn(known: _Learned, draw: Array, ends: Array, reached: _Reached) -> _Learned:
         mean = total(reached.rate) / total(jnp.ones(chains, dtype))
@@ -236,7 +227,7 @@ def _run(
             moving, reached, row = turn(moving, passed, size)
             rows = rows.at[draw].set(row)  # at every pass: the last one of a trajectory stays
             fresh = jax.tree.map(lambda all_: all_[draw + 1 - first], ahead)
-            moving = choose(ends, jax.vmap(_begun)(reached.state, reached.kick, *fresh), moving)
+            moving = choose(ends, jax.vmap(_begun)(reached.state, reached.force, *fresh), moving)
             known = learn(known, draw, ends, reached) if adapts else known
             draw = jnp.minimum(draw + ends, length)  # what comes after the last is dropped
             return moving, draw, jnp.where(ends, 0, passed + 1), rows, known
@@ -249,8 +240,7 @@ def _run(
     planned = jax.vmap(pace, (0, None))(jnp.arange(length + 2), size)
     known: Any = _Learned(shared, planned) if adapts else None
     zero = jnp.zeros((), jnp.int32)
-    kicked = jax.vmap(lambda score: _Kick(*kicks(score)))(states.score)
-    moving = jax.vmap(_begun)(states, kicked, *noise(zero))
+    moving = jax.vmap(_begun)(states, jax.vmap(pull)(states.score), *noise(zero))
     rows = jnp.zeros((length + 1, chains, 2 * target.size + 4), dtype)
     carried = moving, zero, zero, rows, known
     *_, rows, known = jax.lax.while_loop(lambda now: now[1] < count, passes, carried)
@@ -263,26 +253,26 @@ def _run(
     return states, adaptation, trail
 
 
-def _begun(state: State, kick: _Kick, momentum: Array, velocity: Array, luck: Array) -> _Moving:
+def _begun(state: State, force: Array, momentum: Array, luck: Array) -> _Moving:
     """A chain at the beginning of a trajectory."""
     energy = kinetic_energy(momentum) - state.logdensity
-    return _Moving(
-        state, momentum, velocity, kick, state, kick, energy, jnp.zeros_like(energy), luck
-    )
+    now = IntegratorState(state.position, momentum, state.logdensity, state.score)
+    return _Moving(now, force, state, force, energy, jnp.zeros_like(energy), luck)
 
 
 class _Reached(NamedTuple):
     """Where a trajectory leads that ends with a step."""
 
     state: State
-    kick: _Kick
+    force: Any
     rate: Any  # of acceptance
 
 
 def _turn(
     target: Target,
     lam: Parameterization,
-    kicks: Callable,
+    push: Callable,
+    pull: Callable,
     stages: Array,
     moving: _Moving,
     passed: Array,
@@ -293,34 +283,27 @@ def _turn(
     That is the position, the score, the log density, the energy, the acceptance rate and the
     largest energy error, in one array: little ones would each take as long to write.
     """
-    dtype, stage = moving.energy.dtype, passed % stages
+    dtype, now, stage = moving.energy.dtype, moving.now, passed % stages
     length, last = stages * size, stage == stages - 1
     ends = (jnp.where(stages == LEAPFROG, 0.5, FIRST_KICK) * length).astype(dtype)
-    middle = (length - 2 * ends).astype(dtype)
-
-    def kicked(moving: _Moving, time: Array) -> _Moving:
-        return moving._replace(
-            momentum=moving.momentum + time * moving.kick.momentum,
-            velocity=moving.velocity + time * moving.kick.velocity,
-        )
-
-    moving = kicked(moving, jnp.where(stage == 0, ends, 0))
-    position = moving.state.position + size * moving.velocity
+    momentum = now.momentum + jnp.where(stage == 0, ends, 0) * moving.force
+    position = now.position + size * push(momentum)
     value, score = jax.value_and_grad(target.logdensity)(position, lam)
-    there = State(position, value, score)
-    moving = moving._replace(state=there, kick=_Kick(*kicks(score)))
-    moving = kicked(moving, jnp.where(last, ends, middle))
-    error = kinetic_energy(moving.momentum) - value - moving.energy
+    force = pull(score)
+    momentum = momentum + jnp.where(last, ends, length - 2 * ends).astype(dtype) * force
+    error = kinetic_energy(momentum) - value - moving.energy
     error = jnp.where(jnp.isfinite(error), error, jnp.inf).astype(dtype)
     worst = jnp.where(last, jnp.maximum(moving.worst, error), moving.worst)
     accepted, rate = moving.luck < -error, jnp.exp(-jnp.maximum(error, 0))
-    back = moving.origin, moving.origin_kick
-    state, kick = choose(accepted, (there, moving.kick), back)
+    there, back = State(position, value, score), (moving.origin, moving.origin_force)
+    state, kept_force = choose(accepted, (there, force), back)
     energy = moving.energy + jnp.where(accepted, error, 0)
     row = jnp.concatenate(
         [state.position, state.score, jnp.stack([state.logdensity, energy, rate, worst])]
     )
-    return moving._replace(worst=worst), _Reached(state, kick, rate), row
+    now = IntegratorState(position, momentum, value, score)
+    moving = moving._replace(now=now, force=force, worst=worst)
+    return moving, _Reached(state, kept_force, rate), row
 
 
 def _read(rows: Array, size: int, paces: _Pace, divergence: float) -> Trail:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 LARGE = 1e30  # whitened draws are about 1
 TINY = float(np.finfo(float).tiny)
 MOST_ROWS = 512  # of a square matrix to multiply by
-PRODUCT = 128  # rows of a matrix, a multiple of it
 QUICK = 0.25  # share of the draws: one number needs fewer than a matrix
 
 
@@ -74,33 +73,6 @@ class Metric(NamedTuple):
         sigma = jnp.sqrt(self.diagonal)
         turned = self._turning(jnp.sqrt(self.stretch))
         return lambda vector: sigma * turned(vector), lambda vector: turned(sigma * vector)
-
-    def kicks(self) -> tuple[Callable[[Array], Array], Callable[[Array], tuple[Array, Array]]]:
-        """`S`, and the function of a score `s` that gives `Sᵀ s` and `S Sᵀ s`.
-
-        Velocities `v = S r` that are kept beside the momenta change by the second, so that a step
-        has one product with a matrix, not two that wait for each other.
-        """
-        push, pull = self.halves()
-        size = len(self.diagonal)
-        if self.stretch.shape[-1] == 0 or size > MOST_ROWS:
-
-            def apart(score: Array) -> tuple[Array, Array]:
-                force = pull(score)
-                return force, push(force)
-
-            return push, apart
-        half = jax.vmap(pull)(jnp.eye(size, dtype=self.diagonal.dtype))  # S, as rows
-        # Products are split along this axis, and with other lengths the parts would be padded
-        # whenever they are made.
-        beyond = -size % PRODUCT
-        both = jnp.pad(jnp.concatenate([half, half @ half.T], axis=1), ((0, beyond), (0, 0)))
-
-        def together(score: Array) -> tuple[Array, Array]:
-            found = jnp.pad(score, (0, beyond)) @ both
-            return found[:size], found[size:]
-
-        return push, together
 
     def build(self) -> metrics.Metric:
         """The metric in BlackJAX's form.
