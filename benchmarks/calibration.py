@@ -74,8 +74,8 @@ def main() -> None:
         "of": worst,
         "R-hat above 1.01": int(np.sum(found["r_hat"].values > 1.01)),
         "diverged": int(np.sum(found["divergences"].values > 0)),
-        "p-values": {name: round(p, 4) for name, p in tests.items()},
     }
+    print(", ".join(f"{name} {p:.3f}" for name, p in tests.items()))
     print("\n".join(f"{name}: {value}" for name, value in row.items()))
     options.out.write_text(json.dumps([row], indent=1) + "\n", encoding="utf-8")
 
