@@ -7,6 +7,7 @@ writes.
 
 from __future__ import annotations
 
+import re
 import zlib
 
 import jax
@@ -45,6 +46,22 @@ def check_agreement(state: RunState) -> None:
             "the processes of this run learned different things from the same draws, so that their "
             "chains no longer sample the same density. Use machines and releases that are alike."
         )
+
+
+def loss(error: BaseException) -> str | None:
+    """What an error means, in words, if it comes from processes that can no longer work together.
+
+    The runtime's errors begin with the name of a status, and some are a `ValueError` in Python. JAX
+    ends the processes that remain, sooner or later, however the error is handled.
+    """
+    why = str(error).partition("\n")[0]
+    of_runtime = isinstance(error, (jax.errors.JaxRuntimeError, ValueError))
+    if jax.process_count() == 1 or not (of_runtime and re.match("[A-Z_]+: ", why)):
+        return None
+    return (
+        "the processes of this run can no longer work together, most likely because one of them "
+        f"has ended ({why}). Start all of them again."
+    )
 
 
 def wait_for_all(what: str) -> None:

@@ -15,7 +15,7 @@ from autoreparam.errors import AutoreparamError, CheckpointError, SamplingError
 from autoreparam.results.files import places
 from autoreparam.results.identity import identify
 from autoreparam.results.storage import Store
-from autoreparam.run.processes import leads
+from autoreparam.run.processes import leads, loss
 from autoreparam.run.session import Session
 
 if TYPE_CHECKING:
@@ -42,8 +42,10 @@ def rescuing() -> Iterator[Kept]:
     except (Exception, KeyboardInterrupt) as error:
         if kept.tree is not None and isinstance(error, KeyboardInterrupt):
             return
-        session = kept.session
+        session, lost = kept.session, loss(error)
         if session is None or not session.of("sampling") or isinstance(error, CheckpointError):
+            if lost:
+                raise SamplingError(lost) from error
             raise
         with undisturbed():
             raise _told(error, _where(session)) from error
@@ -55,7 +57,9 @@ def rescuing() -> Iterator[Kept]:
 def _told(error: BaseException, where: str) -> BaseException:
     if isinstance(error, KeyboardInterrupt):
         return KeyboardInterrupt(f"interrupted before the result was complete. {where}")
-    said = str(error) if isinstance(error, AutoreparamError) else f"{type(error).__name__}: {error}"
+    said = loss(error) or (
+        str(error) if isinstance(error, AutoreparamError) else f"{type(error).__name__}: {error}"
+    )
     return SamplingError(f"the draws are safe, but the run failed after them: {said}\n{where}")
 
 
