@@ -154,6 +154,8 @@ def test_trajectories_are_a_quarter_turn_of_a_round_posterior_and_longer_of_othe
     assert wider > jitter
     # What was spent before the first draw speaks for better draws.
     assert best_length(np.ones(5), 0.1, 0.8, paid=100_000, draws=4000)[0] >= steps
+    # Chains that climb show directions that no step of this size could follow.
+    assert best_length(np.array([0.03, 1.0]), 0.1, 0.8)[0] > steps / 2
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 9, 10, 50, 137, 500, 2000])

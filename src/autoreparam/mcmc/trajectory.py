@@ -43,7 +43,9 @@ def best_length(
     With `draws` still to come, the gradients `paid` so far are counted too, and steps may shrink so
     that a whole number of them has the right length.
     """
-    spread = np.exp(np.unique(np.round(np.log(np.clip(spread, 1e-3, 1e3)), 2)))
+    # Steps that are accepted are not much longer than any direction is wide, whatever draws show.
+    spread = np.clip(spread, np.clip(step_size, 1e-3, 1.0), 1e3)
+    spread = np.exp(np.unique(np.round(np.log(spread), 2)))
     uniform = np.linspace(-1, 1, NODES + 2)[1:-1]
     longest = np.clip(LONGEST * spread.max() / step_size, 2 * stages, settings.most_leapfrog)
     best, most = Length(float(stages), 1.0, step_size), -np.inf
