@@ -10,7 +10,8 @@ from test_sampling import Y, groups
 import autoreparam as ar
 from autoreparam.mcmc.chains import Chains
 from autoreparam.mcmc.settings import SamplerSettings
-from autoreparam.results.advice import suffice
+from autoreparam.results import advice
+from autoreparam.results.advice import FEW_MEASURED, suffice
 from autoreparam.run.settings import Adaptation
 
 ASKED = 50  # so few never have an ESS of 100 per chain
@@ -44,6 +45,24 @@ def test_draws_suffice_if_chains_mix_and_agree(rho, shift, enough):
     latents = {"x": chains_of(rho, shift), "fixed": np.ones((4, 1000))}
     assert suffice(latents, chains_of(0.2, seed=1)[..., 0]) == enough
     assert suffice({"z": latents["x"][..., 0] * np.nan}, np.zeros((4, 1000)))  # no use going on
+
+
+def test_more_is_measured_where_the_worst_at_a_glance_do_not_make_it_clear(monkeypatch):
+    asked = []
+
+    def first(variables, most):  # a glance that takes the first scalar for the worst
+        asked.append(most)
+        chosen = [np.zeros(variable[0, 0].size, bool) for variable in variables]
+        chosen[0][: most // FEW_MEASURED] = True
+        return chosen
+
+    monkeypatch.setattr(advice, "slowest", first)
+    slow, log_density = chains_of(0.97)[..., 0], chains_of(0.2, seed=1)[..., 0]
+    for rho, enough, looks in ((0.2, True, 1), (0.75, False, 2), (0.97, False, 1)):
+        asked.clear()
+        latents = {"x": np.stack([chains_of(rho, seed=2)[..., 0], slow], axis=-1)}
+        assert suffice(latents, log_density) == enough
+        assert len(asked) == looks
 
 
 def test_as_many_are_kept_as_were_asked_for_and_all_are_counted(extended):

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autoreparam.results.diagnostics import Efficiency, affordable, efficiency, kept_every
+from autoreparam.results.diagnostics import (
+    Efficiency,
+    affordable,
+    affordable_with,
+    efficiency,
+    kept_every,
+)
 from autoreparam.results.lam import sites
 from autoreparam.results.scalars import measure, slowest, smallest, squares
 from autoreparam.results.superchains import count_superchains
@@ -23,13 +29,15 @@ R_HAT_LIMIT = 1.01
 # half of a superchain should have. The choice of τ = 0.02, what starts may add, is that of 1.01.
 NESTED_LIMIT = 1.02
 E_BFMI_LIMIT = 0.3
-FEW_MEASURED = 12  # scalars, to decide whether a run goes on
+FEW_MEASURED = 12  # scalars, to decide whether a run goes on where that is clear
+CLEAR = 2.0  # factor by which an ESS, or the distance of R-hat from 1, is from its limit then
 
 
 def suffice(latents: Mapping[str, np.ndarray], log_density: np.ndarray) -> bool:
     """Whether draws of shape (chain, draw, ...) have the R-hat and ESS that a run should have.
 
-    The few scalars that look worst are measured. What cannot be measured does not count.
+    Where the few scalars that look worst do not make it clear, as many are measured as for the
+    warnings at the end: a quick look does not see tails. What cannot be measured does not count.
     """
     import xarray
 
@@ -40,14 +48,23 @@ def suffice(latents: Mapping[str, np.ndarray], log_density: np.ndarray) -> bool:
 
     own = [variable(name, values) for name, values in latents.items()]
     others = [*squares(own), variable("the log density", log_density)]
-    measured = list(map(measure, own + others, slowest(own + others, FEW_MEASURED)))
-    r_hat = -smallest(measured, lambda m: -m.r_hat)[0]
-    bulk = smallest(measured, lambda m: m.bulk)[0]
-    tail = smallest(measured[: len(own)], lambda m: m.tail)[0]
     chains = len(log_density)
     groups = count_superchains(chains)
-    limit, wanted = _r_hat_limit(groups < chains), ESS_PER_CHAIN * groups
-    return not (r_hat > limit or bulk < wanted or tail < wanted)
+    limit, wanted = _r_hat_limit(groups < chains) - 1, ESS_PER_CHAIN * groups
+
+    def spare(most: int) -> float:
+        """The factor by which the worst of so many scalars is within its limit."""
+        measured = list(map(measure, own + others, slowest(own + others, most)))
+        r_hat = -smallest(measured, lambda m: -m.r_hat)[0]
+        bulk = smallest(measured, lambda m: m.bulk)[0]
+        tail = smallest(measured[: len(own)], lambda m: m.tail)[0]
+        within = limit / max(r_hat - 1, 1e-9), bulk / wanted, tail / wanted, np.inf
+        return float(np.nanmin(within))
+
+    found = spare(FEW_MEASURED)
+    if 1 <= found < CLEAR:
+        found = spare(affordable_with(log_density.size))
+    return found >= 1
 
 
 def warnings_for(tree: xarray.DataTree, found: Efficiency | None = None) -> list[str]:

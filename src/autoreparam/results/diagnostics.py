@@ -151,7 +151,11 @@ def _asked(group: Any, var_names: Iterable[str] | None) -> list[str]:
 def affordable(tree: xarray.DataTree) -> int:
     """The number of scalars that can be measured in a few seconds."""
     sizes = _group(tree, "posterior").sizes
-    draws = sizes.get("chain", 0) * sizes.get("draw", 0)
+    return affordable_with(sizes.get("chain", 0) * sizes.get("draw", 0))
+
+
+def affordable_with(draws: int) -> int:
+    """The same, by how many draws all chains have."""
     return max(LEAST_MEASURED, min(MOST_MEASURED, DRAWS_MEASURED // max(draws, 1)))
 
 
