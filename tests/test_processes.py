@@ -84,7 +84,7 @@ def test_a_killed_process_ends_the_run_with_a_sentence_and_resume_goes_on(tmp_pa
     store = tmp_path / "run.zarr"
     wait_for(lambda: len(list(store.glob("chunk-*"))) > 4)
     second.kill()
-    wait_for((tmp_path / "told").exists)
+    wait_for(lambda: (tmp_path / "told").exists() and (tmp_path / "told").read_text())
     first.kill()  # JAX would do so, a minute later
     assert (first.wait(), second.wait()) == (-signal.SIGKILL, -signal.SIGKILL)
     assert "one of them has ended" in (tmp_path / "told").read_text()
@@ -108,6 +108,7 @@ def test_a_process_that_is_gone_is_a_sentence(monkeypatch):
     monkeypatch.setattr(processes.jax, "process_count", lambda: 2)
     assert processes.loss(ValueError("a vector: expected")) is None
     assert processes.loss(ValueError(str(gone))) == processes.loss(gone)
+    assert processes.loss(jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")) is None
     assert "one of them has ended (UNKNOWN: Gloo AllGather failed" in processes.loss(gone)
     with pytest.raises(SamplingError, match="Start all of them again"), rescuing():
         raise gone

@@ -79,7 +79,7 @@ def cost(draws: Draws) -> Cost:
 
 
 def coupled(target: Target, directions: int) -> tuple[tuple[int, int], ...]:
-    """Where the coordinates of sites with coupled elements are, if none has more directions."""
+    """Where each site with coupled elements begins and ends, if the metric can have all of it."""
     latents = target.program.latents
     last = np.cumsum([site.size for site in latents]).tolist()
     return tuple(

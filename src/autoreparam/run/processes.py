@@ -7,7 +7,6 @@ writes.
 
 from __future__ import annotations
 
-import re
 import zlib
 
 import jax
@@ -15,6 +14,9 @@ import numpy as np
 
 from autoreparam.errors import AutoreparamError, SamplingError
 from autoreparam.mcmc.state import RunState
+
+# The statuses of a call that others did not answer.
+OUT_OF_TOUCH = "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE", "UNKNOWN"
 
 
 def leads() -> bool:
@@ -51,12 +53,14 @@ def check_agreement(state: RunState) -> None:
 def loss(error: BaseException) -> str | None:
     """What an error means, in words, if it comes from processes that can no longer work together.
 
-    The runtime's errors begin with the name of a status, and some are a `ValueError` in Python. JAX
-    ends the processes that remain, sooner or later, however the error is handled.
+    The runtime's errors begin with the name of a status, and some are a `ValueError` in Python. Too
+    little memory, for one, has another status. JAX ends the processes that remain, sooner or later,
+    however the error is handled.
     """
     why = str(error).partition("\n")[0]
     of_runtime = isinstance(error, (jax.errors.JaxRuntimeError, ValueError))
-    if jax.process_count() == 1 or not (of_runtime and re.match("[A-Z_]+: ", why)):
+    status, named, _ = why.partition(": ")
+    if jax.process_count() == 1 or not (of_runtime and named and status in OUT_OF_TOUCH):
         return None
     return (
         "the processes of this run can no longer work together, most likely because one of them "
