@@ -78,6 +78,24 @@ def many_latents() -> dict[str, float]:
     return {"latents": 100_002, "draws": 100, "chains": 4}
 
 
+def million_latents() -> dict[str, float]:
+    """A million latents, a thousand draws of which are stored as they are made."""
+    import autoreparam as ar
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run"
+        tree = ar.sample(groups(1_000_000), data(1_000_000), draws=500, warmup=200, chains=2,
+                         checkpoint=path, var_names=["mu", "tau"], progress=False)  # fmt: skip
+        size = sum(file.stat().st_size for file in path.iterdir())
+    return {
+        "latents": 1_000_002,
+        "draws": 500,
+        "chains": 2,
+        "checkpoint": size / MEGABYTE,
+        "mu": float(tree["posterior"]["mu"].mean()),
+    }
+
+
 def many_chains() -> dict[str, float]:
     """A thousand chains."""
     import autoreparam as ar
@@ -99,7 +117,7 @@ def many_draws() -> dict[str, float]:
 
 
 CASES = {call.__name__: call for call in
-         (many_runs, many_sites, many_latents, many_chains, many_draws)}  # fmt: skip
+         (many_runs, many_sites, many_latents, million_latents, many_chains, many_draws)}  # fmt: skip
 
 
 def measure(case: str) -> dict[str, float]:

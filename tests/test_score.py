@@ -13,8 +13,9 @@ from exact import surveys
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError
+from autoreparam.learn.informed import informed
 from autoreparam.learn.objective import Draws, inflations, saved
-from autoreparam.learn.score import _informed, _out_of_necks, fit_draws, fit_score
+from autoreparam.learn.score import _out_of_necks, fit_draws, fit_score
 from autoreparam.learn.settings import ScoreSettings
 from autoreparam.program.target import Target
 
@@ -84,7 +85,7 @@ def test_what_the_data_tell_of_each_element_is_found_from_few_draws():
     for lam in (0.2, 1.0):
         start = ar.Parameterization.constant(target.program, lam)
         draws = Draws(*exact_draws(target, start, 200), np.ones(200))
-        found = _informed(target, draws, start)
+        found = informed(target, draws, start)
         # Its error falls with the part of the score that the data leave to the prior.
         np.testing.assert_allclose(found["theta"], size / (size + 1), atol=0.1)
         assert found["theta"][0] < 1e-12  # no data at all

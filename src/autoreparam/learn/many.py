@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from autoreparam.learn.informed import by_data, with_tails
 from autoreparam.learn.objective import Draws, inflations
-from autoreparam.learn.score import by_data, descend, with_tails
+from autoreparam.learn.score import descend
 from autoreparam.learn.settings import DEFAULTS, ScoreSettings
 from autoreparam.program.move import MOST_SITES, held_out, large_matrices
 from autoreparam.program.parameterization import Parameterization

@@ -3,10 +3,8 @@
 Draws and scores can be carried to the coordinates of any λ with only the priors' locations and
 scales; `objective.py` says what it would cost to sample there. Gradient descent lowers J.
 
-Where an element is informed only by its own data and its prior, no descent is needed. In
-non-centered coordinates the score of its prior is `-e`; the rest of its score `g` comes from the
-data. For Gaussians that is a share `λ = Cov(g, g + e) / Var(g)` of it, which is just the λ that
-makes the element independent of its location. A few draws are enough.
+Where an element is informed only by its own data and its prior, no descent is needed, as
+`informed.py` says.
 """
 
 from __future__ import annotations
@@ -23,17 +21,27 @@ import optax
 from jax import Array
 
 from autoreparam.learn.fit import Fit
+from autoreparam.learn.informed import informed, with_tails
 from autoreparam.learn.objective import Cost, Draws, cost, coupled, inflations, saved
 from autoreparam.learn.settings import DEFAULTS, ScoreSettings
 from autoreparam.program.blocks import in_blocks
 from autoreparam.program.centering import Centering
 from autoreparam.program.compiled import Compiled, often, rarely
-from autoreparam.program.move import LARGE_BLOCK, MOST_SITES, block, held_out, large_matrices, move
+from autoreparam.program.move import (
+    LARGE_BLOCK,
+    MANY_LATENTS,
+    MOST_SITES,
+    block,
+    held_out,
+    large_matrices,
+    move,
+)
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 from autoreparam.program.traits import Coupling
 
 MANY = 1_000_000  # numbers in draws; from there, a slow descent may cost more than compiling
+TOLD = 10_000  # elements of a site; of larger ones, λ of fewer is reported
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +58,7 @@ class ScoreFit:
     def report(self) -> dict[str, Any]:
         """What was compared and chosen, as plain numbers and words."""
         lam, tail = (
-            {name: np.asarray(values[name]).ravel().tolist() for name in values}
+            {n: np.ravel(values[n])[:: 1 + np.size(values[n]) // TOLD].tolist() for n in values}
             for values in (self.parameterization, self.parameterization.tail)
         )
         return {
@@ -104,6 +112,8 @@ def fit_score(
     seen, blocks = draws.where(~held), coupled(target, directions)
 
     def judge(rival: Parameterization) -> Cost:
+        if not blocks:
+            return cost(draws.where(held).moved(target, lam, rival))
         there = draws.moved(target, lam, rival)
         with np.errstate(all="ignore"):
             positions, scores, _, weights = (np.asarray(part, float) for part in there)
@@ -112,7 +122,7 @@ def fit_score(
 
     as_written = with_tails(lam, 0.0)
     rivals = {
-        "informed": _informed(target, seen, lam),
+        "informed": informed(target, seen, lam),
         "kept": lam,
         "centered": as_written.map(np.ones_like),
         "noncentered": as_written.map(np.zeros_like),
@@ -165,7 +175,8 @@ def _affordable(target: Target, most: int) -> int:
     """How many draws to learn from: fewer where each costs more."""
     if large_matrices(target):
         return most // 4
-    return int(np.clip(1_000_000 // target.size, most // 4, most // (1 + _in_turn(target))))
+    fewest = most // 8 if target.size > MANY_LATENTS else most // 4
+    return int(np.clip(1_000_000 // target.size, fewest, most // (1 + _in_turn(target))))
 
 
 def _in_turn(target: Target) -> bool:
@@ -193,11 +204,6 @@ def _as_written(
     )
     by_hand = {site.name for site in target.program.candidates if site.implied is not None}
     return {name: (noncentered if name in by_hand else centered)[name] for name in centered}
-
-
-def with_tails(lam: Parameterization, tail: float) -> Parameterization:
-    """The same λ with heavy tails left as they are (0) or made like a Normal's (1)."""
-    return lam.replace(tail=dict.fromkeys(lam.tail, tail))
 
 
 def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameterization) -> Fit:
@@ -232,31 +238,6 @@ def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameteriz
         converged=not found.note,
         note=found.note,
     )
-
-
-def _informed(target: Target, draws: Draws, lam: Parameterization) -> Parameterization:
-    """λ of each element, from what its own data say about it."""
-    origin = with_tails(lam.map(np.zeros_like), 1.0)
-    with np.errstate(all="ignore"):
-        return by_data(target, draws.moved(target, lam, origin), lam, np)
-
-
-def by_data(target: Target, draws: Draws, lam: Parameterization, xp: Any = jnp) -> Parameterization:
-    """The same, from draws in non-centered coordinates, by numpy or JAX."""
-    position, score, _, weights = draws
-    latents, own = target.program.latents, dict(lam.reference)
-    units = [xp.broadcast_to(own.get(s.name, 1.0), s.unconstrained_shape) for s in latents]
-    unit = xp.concatenate([xp.ravel(part) for part in units]).astype(position.dtype)
-    noise, score = position / unit, score * unit
-    share = (weights / xp.sum(weights))[:, None]
-    noise, score = (x - xp.sum(share * x, axis=0) for x in (noise, score))
-    # Draws with far larger scores than the prior would give count linearly, not by their square.
-    share = share / (1 + score**2)
-    data = xp.sum(share * score * (score + noise), axis=0)
-    found = xp.nan_to_num(data / xp.sum(share * score**2, axis=0)).clip(0, 1)
-    parts = xp.split(found, np.cumsum([site.size for site in latents])[:-1])
-    by_site = {s.name: part.reshape(s.unconstrained_shape) for s, part in zip(latents, parts)}
-    return lam.replace({name: by_site[name] for name in lam.sites})
 
 
 def _out_of_necks(target, positions, lam, found, settings) -> Parameterization:

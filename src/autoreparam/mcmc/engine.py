@@ -131,12 +131,12 @@ class Engine:
 
     def draw(self, state: RunState, draws: int) -> Trail:
         """Draws that leave the run where it is."""
-        return self._run(state, draws)[2]
+        return self._run(state, draws, scores=True)[2]
 
     def chunk(self, state: RunState) -> tuple[RunState, Trail]:
         """The next chunk of the plan: the state after it, and what it drew."""
         step = state.plan[0]
-        chains, adaptation, trail = self._run(state, step.draws)
+        chains, adaptation, trail = self._run(state, step.draws, step.phase == "warmup")
         gradients = int(np.sum(trail.info.n_steps, dtype=np.int64))
         state = replace(
             state,
@@ -148,11 +148,11 @@ class Engine:
         )
         return state, trail
 
-    def chains(self, kernel: str, slots: int) -> Chains | Together:
-        """The chains with a kernel."""
+    def chains(self, kernel: str, slots: int, scores: bool = True) -> Chains | Together:
+        """The chains with a kernel; without `scores`, these may be missing from their draws."""
         settings = self.settings
         if (accelerated() or is_spread(self.target)) and kernel == "hmc" and slots == 1:
-            return Together(self.target, self.keys, settings.divergence)
+            return Together(self.target, self.keys, settings.divergence, scores)
         built = Kernel(kernel, self.max_tree_depth, settings.divergence, settings.again)
         return Chains(built, self.target, self.keys, self._work)
 
@@ -160,7 +160,7 @@ class Engine:
     def _work(self) -> int:
         return self.target.work(self._any_lam())
 
-    def _run(self, state: RunState, draws: int) -> Any:
+    def _run(self, state: RunState, draws: int, scores: bool) -> Any:
         slots = stack_slots(state.lams, state.tunings)
-        chains = self.chains(state.kernel, len(state.slots))
+        chains = self.chains(state.kernel, len(state.slots), scores)
         return chains.run(state.drawn, draws, state.chains, slots, state.adaptation)

@@ -52,6 +52,7 @@ class Together:
     target: Target
     keys: np.ndarray  # the words of one per chain
     divergence: float  # energy error on the way
+    scores: bool = True  # whether they are wanted: they take as long to fetch as the draws
 
     def run(
         self, start: int, count: int, states: State, slots: Slots, adaptation: Adaptation
@@ -96,7 +97,7 @@ class Together:
             states, adaptation, trail = run_together(
                 given, length, self.divergence, adapts, self._mesh()
             )
-            return _fetched((states, adaptation, _first(trail, rows=count)))
+            return _fetched((states, adaptation, _first(trail, count, self.scores)))
 
         return in_calls(call, length, start, count, states, adaptation)
 
@@ -124,8 +125,9 @@ def _fetched(tree: Any) -> Any:
     return process_allgather(tree, tiled=True)
 
 
-@partial(jax.jit, static_argnames="rows")
-def _first(trail: Trail, rows: int) -> Trail:
+@partial(jax.jit, static_argnames=("rows", "scores"))
+def _first(trail: Trail, rows: int, scores: bool) -> Trail:
+    trail = trail if scores else trail._replace(score=trail.score[..., :0])
     return jax.tree.map(lambda leaf: leaf[:, :rows], trail)
 
 

@@ -27,6 +27,7 @@ from autoreparam.program.move import move
 from autoreparam.program.parameterization import Parameterization
 
 MOST_ROWS = 10_000  # of all chains: more would teach nothing more, and take time
+MOST_NUMBERS = 2**26  # in these rows: what is computed with them takes several times as much memory
 STILL_CLIMBING = (
     "The chains were still on their way to the posterior at the end of warm-up, so that λ, metric "
     "and step size were learned from other places. Use a longer warmup, or give values with init."
@@ -216,7 +217,8 @@ class _Late:
         self.sound, self.draws = sound, window.position.shape[1]
         first = int(settings.settling * self.draws)
         rows = (self.draws - first) * int(np.sum(sound))
-        self._kept = slice(first, None, max(1, rows // MOST_ROWS))
+        most = min(MOST_ROWS, MOST_NUMBERS // max(window.position.shape[-1], 1))
+        self._kept = slice(first, None, max(1, rows // max(most, 1)))
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._parts[name][self.sound, self._kept]

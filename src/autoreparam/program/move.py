@@ -15,6 +15,7 @@ from autoreparam.program.target import Target
 BLOCK = 64  # draws per call
 SMALL_BLOCK = 16  # where each takes long
 LARGE_BLOCK = 4096  # on an accelerator
+MANY_LATENTS = 100_000  # from which it does
 MOST_ROWS = 30  # of a matrix that can be factorized quickly
 MOST_SITES = 20  # with a λ; with more, compiling takes too long
 
@@ -40,7 +41,8 @@ def move(
 
 def block(target: Target) -> int:
     """How many draws per call; fewer where each takes long, since the last block is padded."""
-    return SMALL_BLOCK if large_matrices(target) else BLOCK
+    long = large_matrices(target) or target.size > MANY_LATENTS
+    return SMALL_BLOCK if long else BLOCK
 
 
 def large_matrices(target: Target) -> bool:

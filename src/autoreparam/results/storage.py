@@ -155,10 +155,12 @@ class Store:
 
     def read_chunks(self) -> Iterator[dict[str, np.ndarray]]:
         """The arrays of each committed chunk, in order."""
-        for index in range(self.chunks):
-            with _in_words(self.path):
-                arrays = read_arrays(self.path / _chunk_file(index))
-            yield arrays
+        return map(self.read_chunk, range(self.chunks))
+
+    def read_chunk(self, index: int) -> dict[str, np.ndarray]:
+        """The arrays of one committed chunk."""
+        with _in_words(self.path):
+            return read_arrays(self.path / _chunk_file(index))
 
     @property
     def state(self) -> dict[str, np.ndarray]:

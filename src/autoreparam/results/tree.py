@@ -126,14 +126,14 @@ def check_labels(
     dims: Mapping[str, Sequence[str | None]] | None,
     var_names: Iterable[str] | None,
     brought: Iterable[AxisLabels] = (),
-) -> None:
-    """Rejects names and labels that would not fit the tree of this model."""
+) -> set[str]:
+    """The variables to keep; rejects names and labels that would not fit the tree of this model."""
     kinds = ("latent", "deterministic")
     drawn = {site.name: site.shape for site in program.sites if site.kind in kinds}
     labels, _, _ = labels_for(
         program, drawn, parameterizations, observed, constant, coords, dims, brought
     )
-    selected(drawn, var_names, labels)
+    return selected(drawn, var_names, labels)
 
 
 def labels_for(

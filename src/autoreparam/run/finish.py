@@ -6,15 +6,14 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from autoreparam.errors import SamplingWarning
+from autoreparam.mcmc.hmc import blank_info
 from autoreparam.mcmc.integrator import INTEGRATORS
-from autoreparam.mcmc.trail import Trail, blank_trail
 from autoreparam.program.named import constants
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.pointwise import inseparable
@@ -28,7 +27,7 @@ from autoreparam.run.begin import NOT_CONVERGED
 from autoreparam.run.mapping import by_rows, likelihoods, map_back, predictions, total_likelihood
 from autoreparam.run.notes import available
 from autoreparam.run.processes import leads
-from autoreparam.run.session import Chunk, Session
+from autoreparam.run.session import Session
 from autoreparam.run.shown import Shown
 
 if TYPE_CHECKING:
@@ -45,7 +44,8 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
     What fails to be computed besides the draws is left out, and a note says so.
     """
     settings, state = session.settings, session.state
-    sampling = _draws(session, "sampling", settings.thin * state.kept_every)
+    names = tuple(sorted(shown.kept(session.engine.target))) if session.large else None
+    sampling = _draws(session, "sampling", settings.thin * state.kept_every, names)
     notes = [*state.notes, *_about_learning(session), *_about_edges(session, sampling.values)]
     warmup = likelihood = predicted = None
     transitions: dict[str, Any] = {}
@@ -53,7 +53,7 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
         transitions = _of_all_transitions(session)
     if settings.save_warmup or session.interrupted:
         with spared("The warm-up draws", notes):
-            warmup = _draws(session, "warmup", 1)
+            warmup = _draws(session, "warmup", 1, names)
     program = session.engine.target.program
     if shown.log_likelihood and available(program, "log_likelihood"):
         with spared("The log likelihood", notes):
@@ -191,63 +191,51 @@ def _to_tree(session: Session, shown: Shown, sampling: Draws, **parts: Any) -> x
 # -- draws ------------------------------------------------------------------------------------
 
 
-def _draws(session: Session, phase: str, thin: int) -> Draws:
-    state, chunks = session.state, session.of(phase)
-    used = len(state.slots)
-    trail = _joined(session, chunks, thin, _without_scores)
-    names = ["acceptance_rate", "diverging", "energy", "n_steps"]
-    names += ["tree_depth"] if state.kernel == "nuts" else []
-    stats = {name: getattr(trail.info, name)[..., :used] for name in names}
+def _draws(session: Session, phase: str, thin: int, names: tuple[str, ...] | None) -> Draws:
+    """The draws of a phase, each mapped back under the λ it was drawn with."""
+    state, target, parts = session.state, session.engine.target, []
+    used, working = len(state.slots), session.settings.save_working
+    for lam, trail in session.stretches(phase, thin):
+        found = by_rows(map_back, target, trail.position, lam, names=names)
+        kept = trail.position if working or not session.large else None
+        parts.append((trail._replace(position=kept), found))
+    trail, (values, log_det) = _joined(parts)
+    told = ["acceptance_rate", "diverging", "energy", "n_steps"]
+    told += ["tree_depth"] if state.kernel == "nuts" else []
+    stats = {name: getattr(trail.info, name)[..., :used] for name in told}
     stats["step_size"] = trail.step_size[..., :used]
     if used == 1:
         stats = {name: value[..., 0] for name, value in stats.items()}
-    values, log_det = _mapped_back(session, chunks, trail)
     stats["lp"] = trail.logdensity - log_det
-    kept = trail.position if session.settings.save_working else None
-    return Draws(values, stats, kept, trail.position)
+    return Draws(values, stats, trail.position if working else None, trail.position)
 
 
 def _of_all_transitions(session: Session) -> dict[str, Any]:
     """Divergences and E-BFMI of every transition of the sampling phase, kept or thinned out."""
-    used = len(session.state.slots)
-    info = _joined(session, session.of("sampling"), 1, lambda trail: trail.info)
+    used, dtype = len(session.state.slots), session.engine.target.program.dtype
+    blank = blank_info((session.settings.chains, 0, used), dtype)
+    info = _joined([blank, *(chunk.trail.info for chunk in session.of("sampling"))])
     return {
         "divergences": int(info.diverging[..., :used].sum()),
         "e_bfmi": e_bfmi(info.energy[..., :used]),
     }
 
 
-def _mapped_back(session: Session, chunks: list[Chunk], trail: Trail) -> Any:
-    """Values and log-determinants of the draws, each under the λ it was drawn with."""
-    target, parts, begin = session.engine.target, [], 0
-    if not chunks or chunks[0].step.phase == "sampling":
-        return by_rows(map_back, target, trail.position, session.state.lams[-1])
-    for lam, run in groupby(chunks, key=lambda chunk: chunk.lam):
-        end = begin + sum(chunk.trail.position.shape[1] for chunk in run)
-        parts.append(by_rows(map_back, target, trail.position[:, begin:end], lam))
-        begin = end
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
-
-
 def _each(session: Session, call: Callable, *key: Any) -> Any:
     """The result of `call` for every draw that is kept."""
-    chunks, thin = session.of("sampling"), session.settings.thin * session.state.kept_every
-    position = _joined(session, chunks, thin, lambda trail: trail.position)
-    return by_rows(call, session.engine.target, position, session.state.lams[-1], *key)
+    target, parts, before = session.engine.target, [], 0
+    thin = session.settings.thin * session.state.kept_every
+    for lam, trail in session.stretches("sampling", thin):
+        parts.append(by_rows(call, target, trail.position, lam, *key, before=before))
+        before += trail.logdensity.size
+    return _joined(parts)
 
 
-def _without_scores(trail: Trail) -> Trail:
-    """All that a tree is made of; the scores would take as much memory as the draws."""
-    return trail._replace(score=None)
-
-
-def _joined(session: Session, chunks: list[Chunk], thin: int, part: Callable[[Trail], Any]) -> Any:
-    """A part of all chunks of a phase, joined, keeping every `thin`-th draw."""
-    state = session.state
-    blank = blank_trail((session.settings.chains, 0), session.engine.target, len(state.lams))
-    parts = [part(trail) for trail in (blank, *(chunk.trail for chunk in chunks))]
-    whole = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
-    return jax.tree.map(lambda leaf: leaf[:, thin - 1 :: thin], whole)
+def _joined(parts: list[Any]) -> Any:
+    """Pytrees of draws of the same chains, one after another; a single one is not copied."""
+    if len(parts) == 1:
+        return parts[0]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
 
 
 def _numpy(lam: Parameterization) -> Parameterization:

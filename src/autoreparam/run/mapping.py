@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,14 +15,17 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.predictive import predict
 from autoreparam.program.target import Target
 
-ROWS = 1000  # draws per call
-MOST_NUMBERS = 2**23  # in the positions of a call on an accelerator
+ROWS = 1000  # draws per call, of no more than so many numbers
+MOST_NUMBERS = 2**23  # in the positions of a call on an accelerator, or of `ROWS` draws
 
 
-@rarely
-def map_back(target: Target, positions: Any, lam: Parameterization):
-    """Values of every latent and deterministic, and the log determinant, of each position."""
-    return jax.vmap(target.map_back, (0, None))(positions, lam)
+@partial(rarely, static_argnames="names")
+def map_back(
+    target: Target, positions: Any, lam: Parameterization, names: tuple[str, ...] | None = None
+):
+    """Values of the variables named, or of all, and the log determinant, of each position."""
+    values, log_det = jax.vmap(target.map_back, (0, None))(positions, lam)
+    return {n: v for n, v in values.items() if names is None or n in names}, log_det
 
 
 @rarely
@@ -47,18 +51,26 @@ def predictions(target: Target, positions: Any, lam: Parameterization, key: Any)
 
 
 def by_rows(
-    call: Callable, target: Target, positions: np.ndarray, lam: Parameterization, *key: Any
+    call: Callable,
+    target: Target,
+    positions: np.ndarray,
+    lam: Parameterization,
+    *key: Any,
+    before: int = 0,
+    **options: Any,
 ) -> Any:
     """The results of `call` for draws of shape (chain, draw, dim), one block of rows at a time.
 
-    If `call` takes a `key`, each block gets a different one.
+    If `call` takes a `key`, each block gets a different one; `before` are the rows of other calls.
     """
     chains, draws, size = positions.shape
 
     def block(first: int, rows: np.ndarray) -> Any:
-        return call(target, rows, lam, *(jax.random.fold_in(k, first) for k in key))
+        keys = [jax.random.fold_in(k, before + first) for k in key]
+        return call(target, rows, lam, *keys, **options)
 
     # Values take about as much memory as positions; likelihoods and predictions may take more.
-    large = MOST_NUMBERS // max(size, 1) if call is map_back else 0
-    joined = in_blocks(block, ROWS, positions.reshape(-1, size), large=large)
+    most = max(1, MOST_NUMBERS // max(size, 1))
+    large = most if call is map_back else 0
+    joined = in_blocks(block, min(ROWS, most), positions.reshape(-1, size), large=large)
     return jax.tree.map(lambda leaf: leaf.reshape(chains, draws, *leaf.shape[1:]), joined)

@@ -1,10 +1,14 @@
-"""A run in progress: its state and the chunks it has produced, stored as it goes."""
+"""A run in progress: its state and the chunks it has produced, stored as it goes.
+
+Where its draws would take much memory and the run is stored, they are read back when needed.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import NamedTuple
 
 import jax
@@ -15,7 +19,7 @@ from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.retune import retune
 from autoreparam.mcmc.snapshot import pack, pack_trail, unpack, unpack_trail
 from autoreparam.mcmc.state import RunState
-from autoreparam.mcmc.trail import Trail
+from autoreparam.mcmc.trail import Trail, blank_trail, joined_draws
 from autoreparam.mcmc.warmup import Step
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.results.progress import Progress
@@ -26,6 +30,7 @@ from autoreparam.run.processes import check_agreement
 from autoreparam.run.settings import Settings
 
 LOOK_AGAIN = 0.5  # seconds between updates of the ESS in the progress bar
+MOST_NUMBERS = 2**28  # of a run's draws, or a window's draws and scores: a gigabyte, or two
 
 
 class Chunk(NamedTuple):
@@ -33,7 +38,7 @@ class Chunk(NamedTuple):
 
     step: Step
     lam: Parameterization
-    trail: Trail
+    trail: Trail  # its positions and scores are None where they are on disk only
 
 
 @dataclass
@@ -51,11 +56,16 @@ class Session:
     def reload(cls, settings: Settings, engine: Engine, blank: RunState, store: Store) -> Session:
         """The session that a store holds."""
         state = unpack(store.state, blank)
-        chunks = list(_read_chunks(store, state))
+        chunks: list[Chunk] = []
+        session = cls(settings, engine, state, store, chunks)
+        for chunk in _read_chunks(store, state):
+            chunks.append(chunk)
+            session._forget()
         sampled = sum(chunk.step.draws for chunk in chunks if chunk.step.phase == "sampling")
         settings = replace(settings, draws=max(settings.draws, sampled // state.every))
-        state = state.until(settings.draws * state.every - sampled)
-        return cls(settings, engine, state, store, chunks)
+        session.settings = settings
+        session.state = state.until(settings.draws * state.every - sampled)
+        return session
 
     def go(self, bar: Progress) -> None:
         """Advances to the end of the plan, or until the user interrupts."""
@@ -71,8 +81,10 @@ class Session:
     def _goes_on(self) -> bool:
         """Whether something is left to do, or more has to be; then the store is held."""
         if not self.state.plan:
-            drawn = [chunk.trail for chunk in self.of("sampling")]
-            self.state = extended(self.engine, self.state, drawn, self.settings.draws)
+            drawn = self.stretches("sampling", self.state.every)
+            latents = tuple(site.name for site in self.engine.target.program.latents)
+            names = latents if self.large else None
+            self.state = extended(self.engine, self.state, drawn, self.settings.draws, names)
         if self.state.plan and self.store is not None:
             self.store.hold()
         return bool(self.state.plan)
@@ -93,19 +105,50 @@ class Session:
         began, before = time.perf_counter(), self.state
         step = before.plan[0]
         state, trail = self.engine.chunk(before)
-        kept = trail
         if step.phase == "sampling":  # nothing is learned from its scores
             kept = trail._replace(score=np.empty((*trail.logdensity.shape, 0), np.float32))
+        else:
+            every = self._learned_every()
+            kept = jax.tree.map(lambda leaf: leaf[:, (step.draws - 1) % every :: every], trail)
         chunk = Chunk(step, before.lams[-1], kept)
         if step.window_ends:
-            window = [*self.window(), trail]
+            window = [*self.window(), kept]
             state = retune(self.engine, state, window, step.last_window)
             check_agreement(state)
         state = replace(state, seconds=before.seconds + time.perf_counter() - began)
         if self.store is not None:
             self.store.commit(_named(chunk), pack(state), {"step": step})
         self.state, self.chunks = state, [*self.chunks, chunk]
+        self._forget()
         return trail
+
+    def _learned_every(self) -> int:
+        """Of how many draws of the present window one is kept to learn from."""
+        if self.settings.save_warmup:
+            return 1
+        left = takewhile(lambda step: not step.window_ends, self.state.plan)
+        draws = sum(step.draws for step in (*self._of_window(), *left)) + self.state.plan[0].draws
+        every = -(-2 * draws * self._numbers_per_draw // MOST_NUMBERS)
+        return int(np.clip(every, 1, self.state.plan[0].draws))
+
+    @property
+    def _numbers_per_draw(self) -> int:
+        return self.settings.chains * self.engine.target.size
+
+    @property
+    def large(self) -> bool:
+        """Whether the draws are too many to have all of them in memory, if that can be avoided."""
+        return self.settings.draws * self._numbers_per_draw > MOST_NUMBERS
+
+    def _forget(self) -> None:
+        """Lets go of draws that nothing more is learned from, if they are many and on disk."""
+        step = self.chunks[-1].step
+        if not self.large or self.store is None:
+            return
+        if step.window_ends or step.phase == "sampling":
+            for i, chunk in enumerate(self.chunks):
+                light = chunk.trail._replace(position=None, score=None)
+                self.chunks[i] = chunk._replace(trail=light)
 
     def write_to(self, store: Store) -> None:
         """Writes everything drawn so far to a new store, as if it had been there all along."""
@@ -118,16 +161,49 @@ class Session:
 
     def window(self) -> list[Trail]:
         """The chunks since the last window ended."""
-        trails: list[Trail] = []
-        for chunk in reversed(self.chunks):
-            if chunk.step.window_ends:
-                break
-            trails.insert(0, chunk.trail)
-        return trails
+        count = len(self._of_window())
+        return [chunk.trail for chunk in self.chunks[len(self.chunks) - count :]]
+
+    def _of_window(self) -> list[Step]:
+        """The steps since the last window ended."""
+        steps = [chunk.step for chunk in self.chunks]
+        return [*takewhile(lambda step: not step.window_ends, reversed(steps))][::-1]
 
     def of(self, phase: str) -> list[Chunk]:
         """The chunks of a phase."""
         return [chunk for chunk in self.chunks if chunk.step.phase == phase]
+
+    def stretches(self, phase: str, every: int = 1) -> Iterator[tuple[Parameterization, Trail]]:
+        """The draws of a phase, one of `every`, in pieces that have one λ and fit into memory.
+
+        There is always one, if need be without draws.
+        """
+        lam, parts, passed, numbers = self.state.lams[-1], [self._blank()], 0, 0
+        for index, chunk in enumerate(self.chunks):
+            if chunk.step.phase != phase:
+                continue
+            trail = self._whole(index)
+            changed = chunk.lam is not lam and chunk.lam != lam
+            if numbers and (changed or numbers > MOST_NUMBERS):
+                yield lam, joined_draws(parts)
+                parts, numbers = [], 0
+            first = (every - 1 - passed) % every
+            parts.append(jax.tree.map(lambda leaf, first=first: leaf[:, first::every], trail))
+            lam, passed = chunk.lam, passed + trail.position.shape[1]
+            numbers += parts[-1].position.size
+        yield lam, joined_draws(parts)
+
+    def _whole(self, index: int) -> Trail:
+        """The draws of a chunk, without their scores."""
+        trail = self.chunks[index].trail
+        if trail.position is None:
+            assert self.store is not None
+            trail = unpack_trail(self.store.read_chunk(index))
+        return trail._replace(score=None)
+
+    def _blank(self) -> Trail:
+        shape, slots = (self.settings.chains, 0), len(self.state.lams)
+        return blank_trail(shape, self.engine.target, slots)._replace(score=None)
 
     def _ess_so_far(self) -> float | None:
         """ESS of the log density: a single number, quick to compute and seldom flattering."""

@@ -46,8 +46,8 @@ class Shown(NamedTuple):
                 )
         return self._replace(var_names=names)
 
-    def check(self, target: Target) -> None:
-        """Rejects what cannot be shown of this model, before any draws could be lost."""
+    def kept(self, target: Target) -> set[str]:
+        """The variables of this model to keep; an error if names or labels do not fit it."""
         program = target.program
         lam = Parameterization.centered(program, s0=1.0)  # any will do, and this one costs nothing
         shapes = {site.name: site.shape for site in program.sites if site.kind == "observed"}
@@ -55,8 +55,14 @@ class Shown(NamedTuple):
         if self.var_names is not None or self.coords or self.dims:
             observed = jax.device_get(jax.jit(Target.observed)(target))
         arguments = constants(program, observed)
-        check_labels(program, [lam], observed, arguments, self.coords, self.dims, self.var_names,
-                     self.brought)  # fmt: skip
+        return check_labels(program, [lam], observed, arguments, self.coords, self.dims,
+                            self.var_names, self.brought)  # fmt: skip
+
+    def check(self, target: Target) -> None:
+        """Rejects what cannot be shown of this model, before any draws could be lost."""
+        self.kept(target)
+        program = target.program
+        lam = Parameterization.centered(program, s0=1.0)
         row = np.zeros((1, target.size), program.dtype)
         key = jax.eval_shape(jax.random.key, 0)
         for keyword, call, rest in (
