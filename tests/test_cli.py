@@ -17,6 +17,7 @@ from autoreparam.cli import app
 from autoreparam.cli.models import find_model
 from autoreparam.cli.values import read_file
 from autoreparam.errors import DataError
+from autoreparam.mcmc.chains import Chains
 from autoreparam.results.files import read_tree
 from autoreparam.zoo import data as zoo_data
 
@@ -125,6 +126,31 @@ def test_resume_extends_a_run_and_speaks_json(folder, sampled):
     found = json.loads(good(folder, *words))
     assert found["efficiency"]["draws"] == 40
     assert set(found["summary"]) == {"mu", "theta[0]", "theta[1]", "theta[2]"}
+
+
+def test_variables_can_be_named(folder, sampled):
+    words = ("resume", "kept", "model.py:groups", "--data", "data.json", "--var-names", "mu")
+    assert set(json.loads(good(folder, *words, "--json"))["summary"]) == {"mu"}
+
+
+def test_ctrl_c_keeps_the_draws_says_how_to_go_on_and_is_an_exit_status(folder, monkeypatch):
+    advance, calls = Chains.run, []
+
+    def interrupted(self, start, count, *rest):
+        calls.extend([1] * (count > 0))
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return advance(self, start, count, *rest)
+
+    monkeypatch.setattr(Chains, "run", interrupted)
+    monkeypatch.chdir(folder)
+    words = ["sample", "model.py:groups", "--data", "data.json", "--draws", "60", "--warmup", "20"]
+    done = CliRunner().invoke(app, [*words, "--checkpoint", "half", "--out", "half.zarr"])
+    assert done.exit_code == 130
+    assert "`autoreparam resume` finishes the run" in done.stderr
+    assert read_tree(folder / "half.zarr").attrs["interrupted"]
+    said = refused(folder, monkeypatch, *words, "--checkpoint", "half")
+    assert "Continue or extend it with `autoreparam resume`" in said
 
 
 def test_predict_replicates_the_data_predicts_new_groups_and_asks_which(

@@ -162,7 +162,8 @@ def _failed(rows: list[Row]) -> str:
         if r_hat_of(row) <= BAD:
             continue
         what = row.get("failure") or f"R-hat {row['r_hat']:.3f} of {row['r_hat_worst']}"
-        said = " | ".join(text.split(":")[0][:90] for text in row["warnings"]) or "SILENT"
+        said = " | ".join(text.split(":")[0][:90] for text in row["warnings"])
+        said = "SILENT" if is_silent(row) else said
         lines.append(f"{row['model']} {row['method']} seed {row['seed']}: "
                      f"{what.splitlines()[0][:160]} [{said}] {row.get('about', '')}")  # fmt: skip
     return "\n".join([f"## What failed (R-hat above {BAD}, errors, timeouts)", *lines])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable
 from functools import wraps
@@ -70,10 +71,10 @@ def command(run: Callable, on: typer.Typer = app, **options: Any) -> Callable:
                 warnings.showwarning = _show_warning
                 run(*args, **kwargs)
         except AutoreparamError as refusal:
-            typer.echo(f"error: {refusal}", err=True)
+            typer.echo(f"error: {_in_shell(refusal)}", err=True)
             raise typer.Exit(1) from None
         except KeyboardInterrupt as stopped:
-            typer.echo(f"error: {str(stopped) or 'interrupted'}", err=True)
+            typer.echo(f"error: {_in_shell(stopped) or 'interrupted'}", err=True)
             raise typer.Exit(INTERRUPTED) from None
 
     own = signature(run, eval_str=True)
@@ -84,7 +85,13 @@ def command(run: Callable, on: typer.Typer = app, **options: Any) -> Callable:
 
 def _show_warning(message: Any, category: Any, *place: Any, **more: Any) -> None:
     if issubclass(category, SamplingWarning):
-        typer.echo(f"warning: {message}", err=True)
+        typer.echo(f"warning: {_in_shell(message)}", err=True)
+
+
+def _in_shell(said: Any) -> str:
+    """What is said about functions, about the commands of the same name."""
+    of_folder = re.sub(r"\bar\.resume\('(.*?)', .*?\)", r"`autoreparam resume \1 ...`", str(said))
+    return re.sub(r"\bar\.(resume|sample)\b", r"`autoreparam \1`", of_folder)
 
 
 def find(

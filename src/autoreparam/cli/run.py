@@ -10,6 +10,7 @@ from rich.console import Console
 
 import autoreparam as ar
 from autoreparam.cli.app import (
+    INTERRUPTED,
     Chains,
     Data,
     Double,
@@ -43,6 +44,10 @@ Likelihood = Annotated[
 ]
 Predictive = Annotated[
     bool, typer.Option("--posterior-predictive", help="Also draw from the posterior predictive.")
+]
+
+Names = Annotated[
+    list[str] | None, typer.Option(help="A variable to keep; repeat it for others. All if none.")
 ]
 
 
@@ -84,6 +89,7 @@ def sample(
     implicit: Annotated[
         bool, typer.Option("--implicit/--no-implicit", help="Look for non-centering by hand.")
     ] = True,
+    var_names: Names = None,
     shard: Annotated[
         list[str] | None,
         typer.Option(help="An argument whose rows all devices share; repeat it for others."),
@@ -115,6 +121,7 @@ def sample(
             save_warmup=save_warmup,
             log_likelihood=log_likelihood,
             posterior_predictive=posterior_predictive,
+            var_names=var_names,
             implicit=implicit,
             shard=shard or (),
             checkpoint=checkpoint,
@@ -134,6 +141,7 @@ def resume(
     ] = None,
     log_likelihood: Likelihood = False,
     posterior_predictive: Predictive = False,
+    var_names: Names = None,
     out: RunOut = None,
     report: Page = None,
     x64: Double = False,
@@ -151,6 +159,7 @@ def resume(
             draws,
             log_likelihood=log_likelihood,
             posterior_predictive=posterior_predictive,
+            var_names=var_names,
         )
     _finish(tree, out, report, as_json)
 
@@ -288,6 +297,8 @@ def _finish(tree: xarray.DataTree, out: Path | None, page: Path | None, as_json:
         where = f"The draws are in {saved}." if saved else "They could not be written anywhere."
         said = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
         raise AutoreparamError(f"{said}\n{where}") from error
+    if tree.attrs["interrupted"]:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _save(lam: ar.Parameterization, out: Path) -> None:

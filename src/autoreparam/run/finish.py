@@ -44,7 +44,9 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
     What fails to be computed besides the draws is left out, and a note says so.
     """
     settings, state = session.settings, session.state
-    names = tuple(sorted(shown.kept(session.engine.target))) if session.large else None
+    names = None
+    if shown.var_names is not None:  # the others are neither computed nor fetched
+        names = tuple(sorted(shown.kept(session.engine.target)))
     sampling = _draws(session, "sampling", settings.thin * state.kept_every, names)
     notes = [*state.notes, *_about_learning(session), *_about_edges(session, sampling.values)]
     warmup = likelihood = predicted = None
