@@ -12,7 +12,7 @@ import pytest
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError, ModelError
-from autoreparam.program.spread import is_spread, spread
+from autoreparam.program.spread import _width, is_spread, spread
 
 GROUPS, ROWS = 10, 800
 
@@ -58,6 +58,21 @@ def test_on_one_device_nothing_is_spread():
     assert spread(program, ["x", "y"]) is program
 
 
+@pytest.mark.parametrize(
+    ("size", "room", "chains", "width"),
+    [
+        (100, 1000, 8, 1),  # each device has all of the data, and chains of its own
+        (100, 1000, 4, 2),  # four chains cannot have two devices each otherwise
+        (100, 1000, 3, 8),
+        (100, 30, 8, 4),
+        (100, 1, 8, 8),  # nowhere is room: as much as there is
+        (100, 0, 8, 8),  # unknown
+    ],
+)
+def test_a_copy_of_the_data_is_on_as_few_devices_as_hold_it(size, room, chains, width):
+    assert _width(size, room, 8, chains) == width
+
+
 ON_EIGHT = """
 import sys
 import jax, numpy as np
@@ -65,6 +80,7 @@ from test_spread import data, model
 import autoreparam as ar
 from autoreparam import sampling
 from autoreparam.errors import SamplingError
+from autoreparam.program import spread as spread_module
 from autoreparam.program.spread import is_spread, spread
 
 assert len(jax.devices()) == 8
@@ -81,6 +97,18 @@ for name in ("mu", "tau", "slope", "level"):
     spread_of = other.std(axis=(0, 1))
     assert np.all(np.abs(one.mean((0, 1)) - other.mean((0, 1))) < 0.25 * spread_of), name
     assert np.all(np.abs(np.log(one.std(axis=(0, 1)) / spread_of)) < 0.25), name
+room = spread_module._room
+spread_module._room = lambda device: 4 * 800 * 3 / 4  # bytes: a quarter of the data
+program = spread(ar.inspect(model, data()), ["x", "g", "y"], 4)
+assert {len(part.data) for part in program.data[0].addressable_shards} == {200}
+assert dict(program.data[0].sharding.mesh.shape) == {"chains": 2, "rows": 4}
+mesh = ar.sample(model, data(), shard=("x", "g", "y"), draws=500, **keywords)
+for name in ("mu", "tau", "slope", "level"):  # rounding differs, and then the draws
+    one, other = mesh.posterior[name].values, tree.posterior[name].values
+    spread_of = other.std(axis=(0, 1))
+    assert np.all(np.abs(one.mean((0, 1)) - other.mean((0, 1))) < 0.25 * spread_of), name
+    assert np.all(np.abs(np.log(one.std(axis=(0, 1)) / spread_of)) < 0.25), name
+spread_module._room = room
 path = sys.argv[1]
 ar.sample(model, data(), shard=("x", "g", "y"), draws=250, checkpoint=path, **keywords)
 longer = ar.resume(path, model, data(), draws=500, progress=False)

@@ -36,7 +36,7 @@ from autoreparam.mcmc.trail import Trail, in_calls
 from autoreparam.mcmc.warmup import CHUNK_TOGETHER
 from autoreparam.program.compiled import often
 from autoreparam.program.parameterization import Parameterization
-from autoreparam.program.spread import is_spread
+from autoreparam.program.spread import by_chains, is_spread
 from autoreparam.program.target import Target
 
 MOST_NUMBERS = 2**28  # in the draws and scores of a call: a gigabyte, or two
@@ -91,9 +91,12 @@ class Together:
         # One for all: chains that ran apart may have been stored in the middle of a window.
         chains = len(self.keys)
         adaptation = jax.tree.map(lambda x: np.repeat(x[:1], chains, axis=0), adaptation)
+        apart = is_spread(self.target)
 
         def call(start: int, count: int, states: State, adaptation: Adaptation):
-            given = Given(self.target, self.keys, start, count, states, lam, tuning, adaptation)
+            own = self.keys, states, adaptation
+            keys, states, adaptation = by_chains(own, self.target) if apart else own
+            given = Given(self.target, keys, start, count, states, lam, tuning, adaptation)
             states, adaptation, trail = run_together(
                 given, length, self.divergence, adapts, self._mesh()
             )
@@ -104,8 +107,8 @@ class Together:
     def _mesh(self) -> Mesh | None:
         """All devices, of all processes, if there are several and each can have as many chains.
 
-        Where the user chose a device, it is that one; where devices share the data, each has all
-        chains.
+        Where the user chose a device, it is that one; where devices share the data, the compiler
+        sees to it.
         """
         if is_spread(self.target):
             return None

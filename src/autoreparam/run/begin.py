@@ -37,7 +37,7 @@ NOT_CONVERGED = "the variational fit had not converged when it ran out of steps"
 def build_engine(program: Program, settings: Settings) -> Engine:
     """The engine for a program and settings."""
     check_chains(settings.chains)
-    target = Target(spread(program, settings.shard))
+    target = Target(spread(program, settings.shard, settings.chains))
     learns = settings.parameterization == "auto" and program.candidates
     learner = partial(
         fit_score,
