@@ -85,7 +85,7 @@ def million_latents() -> dict[str, float]:
     (y,) = data(1_000_000)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
-        tree = ar.sample(groups(1_000_000), (2 * y,), draws=500, warmup=200, chains=2,
+        tree = ar.sample(groups(1_000_000), (2 * y,), draws=500, warmup=200, chains=2, kernel="hmc",
                          checkpoint=path, var_names=["mu", "tau"], progress=False)  # fmt: skip
         size = sum(file.stat().st_size for file in path.iterdir())
     return {

@@ -1,5 +1,7 @@
 """Runs whose draws take much memory: with a checkpoint, they are on disk alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -66,12 +68,28 @@ def test_draws_are_on_disk_alone_and_the_tree_is_the_same(tmp_path, plain, sessi
     every = ("posterior", "warmup_posterior", "sample_stats", "warmup_sample_stats")
     assert_same(tree, plain, (*every, "log_likelihood"))
     assert sorted(tree["posterior"].data_vars) == ["mu", "theta"]
+    assert "geometry" not in tree.children
     assert tree.attrs["divergences"] == plain.attrs["divergences"]
     assert tree.attrs["e_bfmi"] == plain.attrs["e_bfmi"]
     again = ar.resume(tmp_path / "run", groups, (Y,), progress=False)
     assert sessions[1].chunks[0].trail.position is None
     assert_same(again, plain, ("posterior", "sample_stats"))
     assert sorted(again["posterior"].data_vars) == ["doubled", "mu", "tau", "theta"]
+
+
+def test_what_is_not_kept_is_still_looked_at_where_there_is_room(plain):
+    tree = run(var_names=["mu"])
+    assert list(tree["posterior"].data_vars) == ["mu"]
+    assert tree["geometry"].equals(plain["geometry"])
+
+
+def test_a_run_can_become_large_as_it_goes_on(tmp_path, sessions):
+    run(checkpoint=tmp_path / "run", var_names=["mu"])
+    (one,) = sessions
+    one.settings = replace(one.settings, draws=DRAWS // 4)
+    assert not one.large
+    one.state = replace(one.state, every=4)
+    assert one.large
 
 
 def test_every_other_draw_of_several_stretches(tmp_path, plain, sessions):

@@ -44,9 +44,7 @@ def build_tree(session: Session, shown: Shown) -> xarray.DataTree:
     What fails to be computed besides the draws is left out, and a note says so.
     """
     settings, state = session.settings, session.state
-    names = None
-    if shown.var_names is not None:  # the others are neither computed nor fetched
-        names = tuple(sorted(shown.kept(session.engine.target)))
+    names = _needed(session, shown)
     sampling = _draws(session, "sampling", settings.thin * state.kept_every, names)
     notes = [*state.notes, *_about_learning(session), *_about_edges(session, sampling.values)]
     warmup = likelihood = predicted = None
@@ -191,6 +189,19 @@ def _to_tree(session: Session, shown: Shown, sampling: Draws, **parts: Any) -> x
 
 
 # -- draws ------------------------------------------------------------------------------------
+
+
+def _needed(session: Session, shown: Shown) -> tuple[str, ...] | None:
+    """The variables to compute; None for all.
+
+    Besides those that are kept, these are the latents, which notes and the geometry are about,
+    unless they would take much memory.
+    """
+    if shown.var_names is None:
+        return None
+    target = session.engine.target
+    latents = () if session.large else (site.name for site in target.program.latents)
+    return tuple(sorted({*shown.kept(target), *latents}))
 
 
 def _draws(session: Session, phase: str, thin: int, names: tuple[str, ...] | None) -> Draws:

@@ -138,7 +138,8 @@ class Session:
     @property
     def large(self) -> bool:
         """Whether the draws are too many to have all of them in memory, if that can be avoided."""
-        return self.settings.draws * self._numbers_per_draw > MOST_NUMBERS
+        draws = self.settings.draws * self.state.every
+        return draws * self._numbers_per_draw > MOST_NUMBERS
 
     def _forget(self) -> None:
         """Lets go of draws that nothing more is learned from, if they are many and on disk."""
