@@ -75,10 +75,13 @@ def test_draws_are_on_disk_alone_and_the_tree_is_the_same(tmp_path, plain, sessi
     assert sessions[1].chunks[0].trail.position is None
     assert_same(again, plain, ("posterior", "sample_stats"))
     assert sorted(again["posterior"].data_vars) == ["doubled", "mu", "tau", "theta"]
+    ar.resume(tmp_path / "run", groups, (Y,), draws=2 * DRAWS, progress=False)
+    ar.resume(tmp_path / "run", groups, (Y,), progress=False)
+    assert {chunk.trail.position is None for chunk in sessions[3].chunks} == {True}
 
 
 def test_what_is_not_kept_is_still_looked_at_where_there_is_room(plain):
-    tree = run(var_names=["mu"])
+    tree = run(var_names=["mu"], dims={"doubled": ["twice"]})
     assert list(tree["posterior"].data_vars) == ["mu"]
     assert tree["geometry"].equals(plain["geometry"])
 
@@ -94,6 +97,8 @@ def test_a_run_can_become_large_as_it_goes_on(tmp_path, sessions):
 
 def test_every_other_draw_of_several_stretches(tmp_path, plain, sessions):
     tree = run(checkpoint=tmp_path / "run", thin=3)
+    ((_, trail),) = sessions[0].stretches("sampling", 3)
+    assert trail.position.base is None  # nothing else is kept alive by it
     np.testing.assert_array_equal(tree["posterior"]["theta"], plain["posterior"]["theta"][:, 2::3])
 
 

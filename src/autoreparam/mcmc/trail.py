@@ -55,6 +55,13 @@ def joined_draws(trails: Sequence[Trail]) -> Trail:
     return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *trails)
 
 
+def thinned(trail: Trail, first: int, every: int) -> Trail:
+    """One of `every` draws, from the `first` on, in memory of their own."""
+    if every == 1:
+        return trail
+    return jax.tree.map(lambda leaf: leaf[:, first::every].copy(), trail)
+
+
 def in_calls(
     call: Callable, most: int, start: int, count: int, states: Any, adaptation: Any
 ) -> tuple[Any, Any, Trail]:

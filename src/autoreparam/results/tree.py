@@ -66,7 +66,7 @@ def to_tree(
     """
     from xarray import DataTree
 
-    drawn = {name: np.shape(value)[2:] for name, value in sampling.values.items()}
+    drawn = _shapes(program) | {n: np.shape(value)[2:] for n, value in sampling.values.items()}
     labels, keys, lam = labels_for(
         program, drawn, parameterizations, observed, constant, coords, dims, brought
     )
@@ -128,12 +128,17 @@ def check_labels(
     brought: Iterable[AxisLabels] = (),
 ) -> set[str]:
     """The variables to keep; rejects names and labels that would not fit the tree of this model."""
-    kinds = ("latent", "deterministic")
-    drawn = {site.name: site.shape for site in program.sites if site.kind in kinds}
+    drawn = _shapes(program)
     labels, _, _ = labels_for(
         program, drawn, parameterizations, observed, constant, coords, dims, brought
     )
     return selected(drawn, var_names, labels)
+
+
+def _shapes(program: Program) -> dict[str, tuple[int, ...]]:
+    """The shape of every variable of a model."""
+    kinds = ("latent", "deterministic")
+    return {site.name: site.shape for site in program.sites if site.kind in kinds}
 
 
 def labels_for(

@@ -19,14 +19,14 @@ from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.retune import retune
 from autoreparam.mcmc.snapshot import pack, pack_trail, unpack, unpack_trail
 from autoreparam.mcmc.state import RunState
-from autoreparam.mcmc.trail import Trail, blank_trail, joined_draws
+from autoreparam.mcmc.trail import Trail, blank_trail, joined_draws, thinned
 from autoreparam.mcmc.warmup import Step
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.results.progress import Progress
 from autoreparam.results.scalars import ess_of
 from autoreparam.results.storage import Store
 from autoreparam.run.longer import extended
-from autoreparam.run.processes import check_agreement
+from autoreparam.run.processes import check_agreement, leads
 from autoreparam.run.settings import Settings
 
 LOOK_AGAIN = 0.5  # seconds between updates of the ESS in the progress bar
@@ -56,15 +56,14 @@ class Session:
     def reload(cls, settings: Settings, engine: Engine, blank: RunState, store: Store) -> Session:
         """The session that a store holds."""
         state = unpack(store.state, blank)
-        chunks: list[Chunk] = []
-        session = cls(settings, engine, state, store, chunks)
-        for chunk in _read_chunks(store, state):
-            chunks.append(chunk)
-            session._forget()
-        sampled = sum(chunk.step.draws for chunk in chunks if chunk.step.phase == "sampling")
+        steps = _read_steps(store)
+        sampled = sum(step.draws for step in steps if step.phase == "sampling")
         settings = replace(settings, draws=max(settings.draws, sampled // state.every))
-        session.settings = settings
-        session.state = state.until(settings.draws * state.every - sampled)
+        left = state.until(settings.draws * state.every - sampled)
+        session = cls(settings, engine, left, store)
+        for chunk in _read_chunks(store, steps, state):
+            session.chunks.append(chunk)
+            session._forget()
         return session
 
     def go(self, bar: Progress) -> None:
@@ -109,7 +108,7 @@ class Session:
             kept = trail._replace(score=np.empty((*trail.logdensity.shape, 0), np.float32))
         else:
             every = self._learned_every()
-            kept = jax.tree.map(lambda leaf: leaf[:, (step.draws - 1) % every :: every], trail)
+            kept = thinned(trail, (step.draws - 1) % every, every)
         chunk = Chunk(step, before.lams[-1], kept)
         if step.window_ends:
             window = [*self.window(), kept]
@@ -144,7 +143,7 @@ class Session:
     def _forget(self) -> None:
         """Lets go of draws that nothing more is learned from, if they are many and on disk."""
         step = self.chunks[-1].step
-        if not self.large or self.store is None:
+        if not self.large or self.store is None or not leads():
             return
         if step.window_ends or step.phase == "sampling":
             for i, chunk in enumerate(self.chunks):
@@ -188,8 +187,7 @@ class Session:
             if numbers and (changed or numbers > MOST_NUMBERS):
                 yield lam, joined_draws(parts)
                 parts, numbers = [], 0
-            first = (every - 1 - passed) % every
-            parts.append(jax.tree.map(lambda leaf, first=first: leaf[:, first::every], trail))
+            parts.append(thinned(trail, (every - 1 - passed) % every, every))
             lam, passed = chunk.lam, passed + trail.position.shape[1]
             numbers += parts[-1].position.size
         yield lam, joined_draws(parts)
@@ -221,16 +219,20 @@ def _named(chunk: Chunk) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _read_chunks(store: Store, state: RunState) -> Iterator[Chunk]:
+def _read_steps(store: Store) -> list[Step]:
+    if any("step" not in info for info in store.infos):
+        raise CheckpointError(
+            f"{store.path} was written by an earlier release and cannot be continued by this "
+            "one. Continue it with the release that wrote it, or sample again."
+        )
+    return [Step(*info["step"]) for info in store.infos]
+
+
+def _read_chunks(store: Store, steps: list[Step], state: RunState) -> Iterator[Chunk]:
     own = state.lams[-1]
     leaves, treedef = jax.tree.flatten(own)
-    for arrays, info in zip(store.read_chunks(), store.infos):
-        if "step" not in info:
-            raise CheckpointError(
-                f"{store.path} was written by an earlier release and cannot be continued by this "
-                "one. Continue it with the release that wrote it, or sample again."
-            )
-        step, lam = Step(*info["step"]), own
+    for arrays, step in zip(store.read_chunks(), steps):
+        lam = own
         if step.phase == "warmup":
             lam = jax.tree.unflatten(treedef, [arrays[f"lam/{i}"] for i in range(len(leaves))])
         yield Chunk(step, lam, unpack_trail(arrays))
