@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from interrupts import interrupted_at
 from typer.testing import CliRunner
 
 import autoreparam as ar
@@ -17,7 +18,6 @@ from autoreparam.cli import app
 from autoreparam.cli.models import find_model
 from autoreparam.cli.values import read_file
 from autoreparam.errors import DataError
-from autoreparam.mcmc.chains import Chains
 from autoreparam.results.files import read_tree
 from autoreparam.zoo import data as zoo_data
 
@@ -134,18 +134,10 @@ def test_variables_can_be_named(folder, sampled):
 
 
 def test_ctrl_c_keeps_the_draws_says_how_to_go_on_and_is_an_exit_status(folder, monkeypatch):
-    advance, calls = Chains.run, []
-
-    def interrupted(self, start, count, *rest):
-        calls.extend([1] * (count > 0))
-        if len(calls) == 6:
-            raise KeyboardInterrupt
-        return advance(self, start, count, *rest)
-
-    monkeypatch.setattr(Chains, "run", interrupted)
     monkeypatch.chdir(folder)
     words = ["sample", "model.py:groups", "--data", "data.json", "--draws", "60", "--warmup", "20"]
-    done = CliRunner().invoke(app, [*words, "--checkpoint", "half", "--out", "half.zarr"])
+    with interrupted_at(6):
+        done = CliRunner().invoke(app, [*words, "--checkpoint", "half", "--out", "half.zarr"])
     assert done.exit_code == 130
     assert "`autoreparam resume` finishes the run" in done.stderr
     assert read_tree(folder / "half.zarr").attrs["interrupted"]

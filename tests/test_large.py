@@ -6,15 +6,15 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from interrupts import interrupted_at
 
 import autoreparam as ar
 from autoreparam import sampling
-from autoreparam.mcmc.chains import Chains
 from autoreparam.run import session
 from autoreparam.run.longer import _some
 
 Y = np.random.default_rng(0).normal(size=8)
-SIZE, CHAINS, DRAWS, WARMUP = 10, 2, 200, 60  # of the largest window: 30 draws
+SIZE, CHAINS, DRAWS, WARMUP = 10, 2, 200, 60  # the largest window has fewer than 55 draws
 LARGE = CHAINS * SIZE * 110  # numbers: about half of the draws, and more than any window's
 TINY = CHAINS * SIZE * 11  # draws and scores of the first window, and of a part of the others
 
@@ -61,9 +61,7 @@ def assert_same(tree, other, groups_):
 def test_draws_are_on_disk_alone_and_the_tree_is_the_same(tmp_path, plain, sessions):
     kept = {"var_names": ["mu", "theta"], "log_likelihood": True}
     tree = run(checkpoint=tmp_path / "run", save_warmup=True, **kept)
-    assert [chunk.trail.position for chunk in sessions[0].chunks] == [None] * len(
-        sessions[0].chunks
-    )
+    assert all(chunk.trail.position is None for chunk in sessions[0].chunks)
     assert len(list(sessions[0].stretches("sampling"))) == 2
     every = ("posterior", "warmup_posterior", "sample_stats", "warmup_sample_stats")
     assert_same(tree, plain, (*every, "log_likelihood"))
@@ -77,7 +75,7 @@ def test_draws_are_on_disk_alone_and_the_tree_is_the_same(tmp_path, plain, sessi
     assert sorted(again["posterior"].data_vars) == ["doubled", "mu", "tau", "theta"]
     ar.resume(tmp_path / "run", groups, (Y,), draws=2 * DRAWS, progress=False)
     ar.resume(tmp_path / "run", groups, (Y,), progress=False)
-    assert {chunk.trail.position is None for chunk in sessions[3].chunks} == {True}
+    assert all(chunk.trail.position is None for chunk in sessions[3].chunks)
 
 
 def test_what_is_not_kept_is_still_looked_at_where_there_is_room(plain):
@@ -117,17 +115,8 @@ def test_a_large_window_is_learned_from_in_part_and_a_resumed_run_is_the_same(
     draws = [chunk.step.draws for chunk in sessions[0].of("warmup")]
     assert rows[0] < draws[0]
     assert all(0 < row <= drawn for row, drawn in zip(rows, draws))
-    advance, calls = Chains.run, []
-
-    def interrupted(self, start, count, *rest):
-        calls.extend([1] * (count > 0))
-        if len(calls) == call:
-            raise KeyboardInterrupt
-        return advance(self, start, count, *rest)
-
-    monkeypatch.setattr(Chains, "run", interrupted)
-    assert run(checkpoint=tmp_path / "run").attrs["interrupted"]
-    monkeypatch.setattr(Chains, "run", advance)
+    with interrupted_at(call):
+        assert run(checkpoint=tmp_path / "run").attrs["interrupted"]
     resumed = ar.resume(tmp_path / "run", groups, (Y,), progress=False)
     assert_same(resumed, whole, ("posterior", "sample_stats"))
 

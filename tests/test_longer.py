@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from interrupts import interrupted_at
 from test_faults import assert_same
 from test_sampling import Y, groups
 
 import autoreparam as ar
-from autoreparam.mcmc.chains import Chains
 from autoreparam.mcmc.settings import SamplerSettings
 from autoreparam.results import advice
 from autoreparam.results.advice import FEW_MEASURED, suffice
@@ -90,20 +90,9 @@ def test_who_asks_for_a_kernel_or_for_few_draws_gets_just_that():
 
 
 @pytest.mark.parametrize("call", [9, 12], ids=["first", "second"])
-def test_an_interrupt_on_the_way_loses_no_draw_and_can_be_resumed(
-    tmp_path, monkeypatch, extended, call
-):
-    advance, calls = Chains.run, []
-
-    def interrupted(self, start, count, *rest):
-        calls.extend([1] * (count > 0))
-        if len(calls) == call:
-            raise KeyboardInterrupt
-        return advance(self, start, count, *rest)
-
-    monkeypatch.setattr(Chains, "run", interrupted)
-    tree = run(checkpoint=tmp_path / "run", save_working=True)
-    monkeypatch.undo()
+def test_an_interrupt_on_the_way_loses_no_draw_and_can_be_resumed(tmp_path, extended, call):
+    with interrupted_at(call):
+        tree = run(checkpoint=tmp_path / "run", save_working=True)
     assert tree.attrs["interrupted"]
     assert tree["posterior"].sizes["draw"] >= ASKED
     resumed = ar.resume(tmp_path / "run", groups, (Y,), progress=False)

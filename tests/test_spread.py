@@ -62,7 +62,7 @@ def test_on_one_device_nothing_is_spread():
     ("size", "room", "chains", "width"),
     [
         (100, 1000, 8, 1),  # each device has all of the data, and chains of its own
-        (100, 1000, 4, 2),  # four chains cannot have two devices each otherwise
+        (100, 1000, 4, 2),  # two devices for each of four chains
         (100, 1000, 3, 8),
         (100, 30, 8, 4),
         (100, 1, 8, 8),  # nowhere is room: as much as there is

@@ -126,7 +126,7 @@ def sample(
             hurt; "single" or "double" to choose.
         adaptation: The numbers that steer warm-up; None for the usual ones.
         implicit: Whether sites that were non-centered by hand are recognized.
-        shard: Names of arguments whose rows are spread over all devices, where one cannot hold the
+        shard: Names of arguments whose rows are spread over devices, where one cannot hold the
             data; each device adds up the likelihood of its own.
     """
     given = isinstance(parameterization, Parameterization)

@@ -45,7 +45,6 @@ Likelihood = Annotated[
 Predictive = Annotated[
     bool, typer.Option("--posterior-predictive", help="Also draw from the posterior predictive.")
 ]
-
 Names = Annotated[
     list[str] | None, typer.Option(help="A variable to keep; repeat it for others. All if none.")
 ]
@@ -92,7 +91,7 @@ def sample(
     var_names: Names = None,
     shard: Annotated[
         list[str] | None,
-        typer.Option(help="An argument whose rows all devices share; repeat it for others."),
+        typer.Option(help="An argument whose rows devices share; repeat it for others."),
     ] = None,
     x64: Double = False,
     as_json: Json = False,
@@ -296,7 +295,8 @@ def _finish(tree: xarray.DataTree, out: Path | None, page: Path | None, as_json:
             saved = saved or write_anywhere(tree)
         where = f"The draws are in {saved}." if saved else "They could not be written anywhere."
         said = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-        raise AutoreparamError(f"{said}\n{where}") from error
+        kind = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else AutoreparamError
+        raise kind(f"{said}\n{where}") from error
     if tree.attrs["interrupted"]:
         raise typer.Exit(INTERRUPTED)
 

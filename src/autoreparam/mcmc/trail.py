@@ -48,11 +48,11 @@ def from_rows(rows: np.ndarray, target: Target, slots: int) -> Trail:
     return jax.tree.unflatten(structure, shaped)
 
 
-def joined_draws(trails: Sequence[Trail]) -> Trail:
-    """Trails of the same chains, one after another, as one."""
-    if len(trails) == 1:
-        return trails[0]
-    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *trails)
+def joined_draws(parts: Sequence[Any]) -> Any:
+    """Trails, or other pytrees of draws of the same chains, one after another, as one."""
+    if len(parts) == 1:
+        return parts[0]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
 
 
 def thinned(trail: Trail, first: int, every: int) -> Trail:

@@ -14,6 +14,7 @@ import numpy as np
 from autoreparam.errors import SamplingWarning
 from autoreparam.mcmc.hmc import blank_info
 from autoreparam.mcmc.integrator import INTEGRATORS
+from autoreparam.mcmc.trail import joined_draws
 from autoreparam.program.named import constants
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.pointwise import inseparable
@@ -212,7 +213,7 @@ def _draws(session: Session, phase: str, thin: int, names: tuple[str, ...] | Non
         found = by_rows(map_back, target, trail.position, lam, names=names)
         kept = trail.position if working or not session.large else None
         parts.append((trail._replace(position=kept), found))
-    trail, (values, log_det) = _joined(parts)
+    trail, (values, log_det) = joined_draws(parts)
     told = ["acceptance_rate", "diverging", "energy", "n_steps"]
     told += ["tree_depth"] if state.kernel == "nuts" else []
     stats = {name: getattr(trail.info, name)[..., :used] for name in told}
@@ -227,7 +228,7 @@ def _of_all_transitions(session: Session) -> dict[str, Any]:
     """Divergences and E-BFMI of every transition of the sampling phase, kept or thinned out."""
     used, dtype = len(session.state.slots), session.engine.target.program.dtype
     blank = blank_info((session.settings.chains, 0, used), dtype)
-    info = _joined([blank, *(chunk.trail.info for chunk in session.of("sampling"))])
+    info = joined_draws([blank, *(chunk.trail.info for chunk in session.of("sampling"))])
     return {
         "divergences": int(info.diverging[..., :used].sum()),
         "e_bfmi": e_bfmi(info.energy[..., :used]),
@@ -241,14 +242,7 @@ def _each(session: Session, call: Callable, *key: Any) -> Any:
     for lam, trail in session.stretches("sampling", thin):
         parts.append(by_rows(call, target, trail.position, lam, *key, before=before))
         before += trail.logdensity.size
-    return _joined(parts)
-
-
-def _joined(parts: list[Any]) -> Any:
-    """Pytrees of draws of the same chains, one after another; a single one is not copied."""
-    if len(parts) == 1:
-        return parts[0]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
+    return joined_draws(parts)
 
 
 def _numpy(lam: Parameterization) -> Parameterization:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-import jax
 import numpy as np
 
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.state import RunState
-from autoreparam.mcmc.trail import Trail
+from autoreparam.mcmc.trail import Trail, joined_draws
 from autoreparam.mcmc.warmup import chunks_of
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.results.advice import suffice
@@ -58,7 +57,7 @@ def _suffice(
         values, log_determinant = by_rows(map_back, target, trail.position, lam, names=names)
         some = {name: _some(values[name], most) for name in latents}
         parts.append((some, trail.logdensity - log_determinant))
-    return suffice(*jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts))
+    return suffice(*joined_draws(parts))
 
 
 def _some(values: np.ndarray, most: int) -> np.ndarray:

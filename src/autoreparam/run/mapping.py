@@ -15,8 +15,8 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.predictive import predict
 from autoreparam.program.target import Target
 
-ROWS = 1000  # draws per call, of no more than so many numbers
-MOST_NUMBERS = 2**23  # in the positions of a call on an accelerator, or of `ROWS` draws
+ROWS = 1000  # draws per call; on an accelerator more
+MOST_NUMBERS = 2**23  # in their positions; where draws are larger, a call has fewer of them
 
 
 @partial(rarely, static_argnames="names")

@@ -125,10 +125,11 @@ class Session:
         """Of how many draws of the present window one is kept to learn from."""
         if self.settings.save_warmup:
             return 1
-        left = takewhile(lambda step: not step.window_ends, self.state.plan)
-        draws = sum(step.draws for step in (*self._of_window(), *left)) + self.state.plan[0].draws
+        plan = self.state.plan
+        ends = next(i for i, step in enumerate(plan, 1) if step.window_ends)
+        draws = sum(step.draws for step in (*self._of_window(), *plan[:ends]))
         every = -(-2 * draws * self._numbers_per_draw // MOST_NUMBERS)
-        return int(np.clip(every, 1, self.state.plan[0].draws))
+        return int(np.clip(every, 1, plan[0].draws))
 
     @property
     def _numbers_per_draw(self) -> int:
