@@ -14,7 +14,7 @@ from exact import surveys
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError
 from autoreparam.learn.informed import informed
-from autoreparam.learn.objective import Draws, inflations, saved
+from autoreparam.learn.objective import Draws, coupled, inflations, saved
 from autoreparam.learn.score import _out_of_necks, fit_draws, fit_score
 from autoreparam.learn.settings import ScoreSettings
 from autoreparam.program.target import Target
@@ -272,9 +272,57 @@ def test_what_a_metric_with_directions_removes_costs_nothing():
     scores, weights = np.concatenate([gaussian, -positions[:, 6:]], axis=1), np.ones(4000)
     diagonal = inflations(positions, scores, weights, np)[:6].sum()
     assert diagonal > 1
-    np.testing.assert_allclose(saved(positions, scores, weights, ((0, 6),), np), -diagonal, 0.01)
-    traced = jax.jit(saved, static_argnums=3)(positions, scores, weights, ((0, 6),))
+    blocks = (np.arange(6)[None],)
+    np.testing.assert_allclose(saved(positions, scores, weights, blocks, np), -diagonal, 0.01)
+    traced = jax.jit(saved)(positions, scores, weights, blocks)
     np.testing.assert_allclose(traced, -diagonal, 0.01)
     assert saved(positions, scores, weights, (), np) == 0
     few = positions[:5], scores[:5], weights[:5]
-    assert saved(*few, ((0, 6),), np) == 0  # five draws say nothing about six directions
+    assert saved(*few, blocks, np) == 0  # five draws say nothing about six directions
+    each = [saved(positions, scores, weights, (np.array([pair]),), np) for pair in ([0, 3], [4, 1])]
+    both = saved(positions, scores, weights, (np.array([[0, 3], [4, 1]]),), np)
+    np.testing.assert_allclose(both, sum(each), rtol=1e-6)
+
+
+def _vectors():
+    factor = numpyro.sample("factor", dist.LKJCholesky(2))
+    with numpyro.plate("group", 3):
+        numpyro.sample("x", dist.MultivariateNormal(jnp.zeros(2), scale_tril=factor))
+
+
+def _vectors_in_rows():
+    factor = numpyro.sample("factor", dist.LKJCholesky(2))
+    x = numpyro.sample("x", dist.Normal(0, 1).expand([3, 2]).to_event(2))
+    numpyro.sample("y", dist.Normal(x @ factor.T, 1).to_event(2), obs=np.ones((3, 2)))
+
+
+def _vectors_in_columns():
+    factor = numpyro.sample("factor", dist.LKJCholesky(2))
+    x = numpyro.sample("x", dist.Normal(0, 1).expand([2, 3]).to_event(2))
+    numpyro.sample("y", dist.Normal(factor @ x, 1).to_event(2), obs=np.ones((2, 3)))
+
+
+def _walks():
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("series", 3):
+        numpyro.sample("x", dist.GaussianRandomWalk(scale, 2))
+
+
+def _walks_in_columns():
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    x = numpyro.sample("x", dist.Normal(0, 1).expand([2, 3]).to_event(2))
+    mean = jnp.cumsum(scale * x, axis=0)
+    numpyro.sample("y", dist.Normal(mean, 1).to_event(2), obs=np.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+    "model", [_vectors, _vectors_in_rows, _vectors_in_columns, _walks, _walks_in_columns]
+)
+def test_coupled_elements_are_found_within_each_vector_or_sequence(model):
+    target = Target(ar.inspect(model))
+    assert [site.name for site in target.program.latents][1] == "x"
+    (found,) = coupled(target, directions=6)
+    columns = model in (_vectors_in_columns, _walks_in_columns)
+    places = [[0, 3], [1, 4], [2, 5]] if columns else [[0, 1], [2, 3], [4, 5]]
+    np.testing.assert_array_equal(found, 1 + np.array(places))
+    assert coupled(target, directions=5) == ()

@@ -9,13 +9,13 @@ correlations cost after the best diagonal metric.
 
 Elements of a sequence, or of a correlated vector, are correlated with each other, and λ decides how
 much. Where the metric can have all directions of such a site, that costs nothing. With `R` and `S`
-the correlation matrices of its `ũ` and its `g̃`, J then also has
+the correlation matrices of `ũ` and of `g̃` within a vector, J then also has
 
     ½ log det R + ½ log det S
 
-so that the site's part of J is 0 for any Gaussian, and what is left is how far it is from one. For
-all coordinates together that would be too much: in a funnel no metric removes correlations
-everywhere.
+for each vector, so that its part of J is 0 for any Gaussian, and what is left is how far it is from
+one. For all vectors of a site together, or for all coordinates, that would be too much: in a funnel
+no metric removes correlations everywhere, and a few hundred draws tell little of so many.
 
 Variances hardly see the narrow end of a funnel, and draws that never went there do not see it at
 all. Energy does. A fresh momentum changes it by a variance of `d / 2`, with `d` coordinates, while
@@ -78,34 +78,37 @@ def cost(draws: Draws) -> Cost:
     return Cost(terms, (1 + 2 * spread / terms.size) / 2)
 
 
-def coupled(target: Target, directions: int) -> tuple[tuple[int, int], ...]:
-    """Where each site with coupled elements begins and ends, if the metric can have all of it."""
+def coupled(target: Target, directions: int) -> tuple[np.ndarray, ...]:
+    """Which coordinates are coupled, of each site whose directions the metric can all have.
+
+    One row per vector or sequence.
+    """
     latents = target.program.latents
-    last = np.cumsum([site.size for site in latents]).tolist()
+    first = np.cumsum([0, *(site.size for site in latents)])
     return tuple(
-        (end - site.size, end)
-        for site, end in zip(latents, last)
+        start + site.vectors
+        for site, start in zip(latents, first)
         if site.coupling is not Coupling.NONE and 1 < site.size <= directions
     )
 
 
-def saved(
-    positions: Any, scores: Any, weights: Any, blocks: tuple[tuple[int, int], ...], xp: Any = jnp
-) -> Any:
+def saved(positions: Any, scores: Any, weights: Any, blocks: tuple[Any, ...], xp: Any = jnp) -> Any:
     """What a metric with all directions of these blocks of coordinates saves.
 
     Nothing where draws are too few to tell.
     """
     rows, found = xp.sum(weights), xp.zeros((), positions.dtype)
-    for first, last in blocks:
-        for part in (positions[:, first:last], scores[:, first:last]):
-            centered = part - weights @ part / rows
-            spread = xp.sqrt(weights @ centered**2 / rows)
-            unit = centered / xp.where(spread > 0, spread, 1) * xp.sqrt(weights)[:, None]
+    for places in blocks:
+        length = places.shape[-1]
+        for part in (positions[:, places], scores[:, places]):
+            centered = part - xp.tensordot(weights, part, 1) / rows
+            spread = xp.sqrt(xp.tensordot(weights, centered**2, 1) / rows)
+            unit = centered / xp.where(spread > 0, spread, 1) * xp.sqrt(weights)[:, None, None]
+            products = xp.einsum("nvi,nvj->vij", unit, unit)
             # As if one more draw had no correlation: a determinant of zero would outweigh all else.
-            mixed = (unit.T @ unit + xp.eye(last - first, dtype=part.dtype)) / (rows + 1)
+            mixed = (products + xp.eye(length, dtype=part.dtype)) / (rows + 1)
             log_det = xp.linalg.slogdet(xp.where(xp.isfinite(mixed), mixed, 0))[1]
-            found += xp.where((rows > last - first) & xp.isfinite(log_det), log_det / 2, 0.0)
+            found += xp.sum(xp.where((rows > length) & xp.isfinite(log_det), log_det / 2, 0.0))
     return found
 
 

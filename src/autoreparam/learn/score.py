@@ -317,7 +317,7 @@ def descend(target, draws, lam, start, tied, steps, blocks, settings) -> Paramet
     return bound(logits)
 
 
-_STATIC = ("tied", "steps", "blocks", "settings")
+_STATIC = ("tied", "steps", "settings")
 _few, _many = (kind(descend, static_argnames=_STATIC) for kind in (rarely, often))
 
 

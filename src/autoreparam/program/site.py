@@ -61,6 +61,15 @@ class Site:
             return self.implied.rows
         return self.unconstrained_shape[-1] if self.coupling is Coupling.CORRELATED else 1
 
+    @property
+    def vectors(self) -> np.ndarray:
+        """Which elements depend on each other: one row of their places per vector or sequence."""
+        if self.implied is not None and self.implied.form.coupling is not None:
+            return self.implied.vectors
+        whole = 1 if self.coupling is Coupling.CORRELATED else self.event_dim
+        length = np.prod(self.unconstrained_shape[-whole:], dtype=int)
+        return np.arange(self.size).reshape(-1, length)
+
 
 # NumPyro's handler stack is global to the process: two threads that trace models at the same time
 # would see each other's handlers. Whoever runs a model must hold this lock.

@@ -84,6 +84,18 @@ class Implied:
         coupling = self.form.coupling
         return coupling.factor.shape[-1] if isinstance(coupling, Matrix) else 0
 
+    @property
+    def vectors(self) -> np.ndarray:
+        """The places of its coupled elements, one row per vector or sequence."""
+        coupling, shape = self.form.coupling, self.form.noise.shape
+        places = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+        places = np.asarray(rearrange(places, self.form.layout))
+        # Steps of a loop come first, and what is computed in one may depend on all of the last.
+        if isinstance(coupling, Loop):
+            return places.reshape(1, -1)
+        axis = coupling.axis if isinstance(coupling, Cumulative) else -1
+        return np.moveaxis(places, axis, -1).reshape(-1, places.shape[axis])
+
     def prior(self) -> dist.Distribution:
         """The distribution of a latent inside a loop, for all steps at once."""
         structure, leaves = self.own
