@@ -143,6 +143,31 @@ def test_lam_one_is_the_value_itself_and_lam_zero_the_hand_written_form(name):
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
+def test_vectors_without_correlation_have_the_coordinates_of_independent_elements():
+    def vectors():
+        mean = numpyro.sample("mean", dist.Normal(0, 5).expand([3]).to_event(1))
+        scale = numpyro.sample("scale", dist.HalfNormal(1).expand([3]).to_event(1))
+        with numpyro.plate("group", 4):
+            numpyro.sample("x", dist.MultivariateNormal(mean, scale_tril=jnp.diag(scale)))
+
+    def elements():
+        mean = numpyro.sample("mean", dist.Normal(0, 5).expand([3]).to_event(1))
+        scale = numpyro.sample("scale", dist.HalfNormal(1).expand([3]).to_event(1))
+        with numpyro.plate("group", 4):
+            numpyro.sample("x", dist.Normal(mean, scale).to_event(1))
+
+    draw = np.random.default_rng(0)
+    lam = draw.uniform(size=(4, 3))
+    values = {"mean": draw.normal(size=3), "scale": draw.gamma(0.5, size=3)}
+    values["x"] = values["mean"] + values["scale"] * draw.normal(size=(4, 3))
+    working = []
+    for model in (vectors, elements):
+        target = Target(ar.inspect(model))
+        own = ar.Parameterization.constant(target.program, 0.5).replace({"x": lam})
+        working.append(target.unflatten(target.from_sites(values, own))["x"])
+    np.testing.assert_allclose(*working, rtol=1e-5)
+
+
 @rows
 def test_the_rewritten_numpyro_model_has_the_same_density(name):
     model, target, lam, position, of = facts(name)

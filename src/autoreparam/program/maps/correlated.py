@@ -1,12 +1,14 @@
 """The map of a site whose elements are correlated: `u = m + L e`, `L` lower triangular.
 
-Element i has the location `c_i = m_i + Σ_(j<i) L_ij e_j` given those before it, and the scale
-`d_i = L_ii`. Its working coordinate is that of `SteadyMap` with these,
+Element i has the location `m_i + Σ_(j<i) L_ij e_j` given those before it, and the scale
+`d_i = L_ii`. Its working coordinate is
 
-    working_i = (d_i / s0_i)^(λ_i - 1) (λ_i c_i + d_i e_i)
+    working_i = λ_i m_i + (d_i / s0_i)^(λ_i - 1) (λ_i Σ_(j<i) L_ij e_j + d_i e_i)
 
 so the rows of the factor are mixed with the identity: λ = 1 gives `u`, λ = 0 whitens, and the map
-is invertible for every λ, since it is triangular with a positive diagonal.
+is invertible for every λ, since it is triangular with a positive diagonal. Where `d_i` is small, so
+is the rest of its row, but not `m_i`: multiplied by the same power, it would tie every vector to
+the scale.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ class CorrelatedMap(SiteMap):
 
     def point(self, working: Array) -> Point:
         """The point at working coordinates."""
-        right = working / jnp.exp(self._log_gain()) - self.lam_loc * self.rule.loc
+        right = (working - self.lam_loc * self.rule.loc) / jnp.exp(self._log_gain())
         return self.point_of_noise(triangular.solve(self._mixed(), right))
 
     def point_of_noise(self, noise: Array) -> Point:
@@ -42,7 +44,7 @@ class CorrelatedMap(SiteMap):
     def working(self, point: Point) -> Array:
         """Working coordinates of a point."""
         mixed = triangular.multiply(self._mixed(), point.noise)
-        return jnp.exp(self._log_gain()) * (self.lam_loc * self.rule.loc + mixed)
+        return self.lam_loc * self.rule.loc + jnp.exp(self._log_gain()) * mixed
 
     def log_stretch(self, point: Point) -> Array:
         """`log |d working / d e|` of each element."""
