@@ -25,12 +25,14 @@ class Correlated:
         factor: The lower triangular factor of the covariance.
         noise: The distribution of each `e`.
         transform: From `u` to the value, element by element; the identity by default.
+        follows: Whether the location depends on a vector of the same sequence before it.
     """
 
     loc: Any
     factor: Any
     noise: dist.Distribution
     transform: Transform = field(default_factory=IdentityTransform)
+    follows: bool = field(default=False, metadata={"static": True})
 
     @property
     def scale(self) -> Any:

@@ -108,7 +108,7 @@ def state_space(d: dist.GaussianStateSpace) -> Sequence:
     """`z_t = A z_(t-1) + L e_t`, from the initial value."""
 
     def follow(matrix, factor, previous, _):
-        return Correlated(previous @ matrix.T, factor, UNIT)
+        return Correlated(previous @ matrix.T, factor, UNIT, follows=True)
 
     step = Partial(follow, jnp.asarray(d.transition_matrix), d.scale_tril)
     return Sequence(step(d.initial_value, None), step, None, d.num_steps, -2)

@@ -8,7 +8,7 @@ Element i has the location `m_i + Σ_(j<i) L_ij e_j` given those before it, and 
 so the rows of the factor are mixed with the identity: λ = 1 gives `u`, λ = 0 whitens, and the map
 is invertible for every λ, since it is triangular with a positive diagonal. Where `d_i` is small, so
 is the rest of its row, but not `m_i`: multiplied by the same power, it would tie every vector to
-the scale.
+the scale. In a sequence of vectors it is, for the reason that `SteadyMap` gives.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CorrelatedMap(SiteMap):
 
     def point(self, working: Array) -> Point:
         """The point at working coordinates."""
-        right = (working - self.lam_loc * self.rule.loc) / jnp.exp(self._log_gain())
+        right = (working - self._pull() * self.rule.loc) / jnp.exp(self._log_gain())
         return self.point_of_noise(triangular.solve(self._mixed(), right))
 
     def point_of_noise(self, noise: Array) -> Point:
@@ -44,7 +44,7 @@ class CorrelatedMap(SiteMap):
     def working(self, point: Point) -> Array:
         """Working coordinates of a point."""
         mixed = triangular.multiply(self._mixed(), point.noise)
-        return self.lam_loc * self.rule.loc + jnp.exp(self._log_gain()) * mixed
+        return self._pull() * self.rule.loc + jnp.exp(self._log_gain()) * mixed
 
     def log_stretch(self, point: Point) -> Array:
         """`log |d working / d e|` of each element."""
@@ -53,6 +53,10 @@ class CorrelatedMap(SiteMap):
     def log_scale(self, point: Point) -> Array:
         """`log |du / de|` of each element."""
         return jnp.log(self.rule.scale)
+
+    def _pull(self) -> Array:
+        """What one unit of location adds to the working coordinate."""
+        return self.lam_loc * jnp.exp(self._log_gain()) if self.rule.follows else self.lam_loc
 
     def _mixed(self) -> Array:
         """The factor with everything below its diagonal multiplied by λ."""
