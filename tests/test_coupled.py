@@ -11,6 +11,7 @@ import pytest
 from families_table import COUPLED, FACTOR, TIMES
 from numpyro.handlers import seed, trace
 from numpyro.infer.util import log_density
+from origins import with_origins
 from test_same_posterior import assert_moments, nuts
 
 import autoreparam as ar
@@ -59,6 +60,7 @@ def facts(name):
         {"x": draw.uniform(size=lam["x"].shape)}, scale={"x": draw.uniform(size=lam["x"].shape)}
     )
     position = jnp.asarray(draw.normal(size=target.size) * 0.5)
+    lam = with_origins(lam, draw)
 
     @partial(jax.jit, compiler_options=QUICK)
     def measure(target, position, lam, new):

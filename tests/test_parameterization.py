@@ -11,6 +11,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from origins import with_origins
 
 import autoreparam as ar
 from autoreparam.errors import ParameterizationError
@@ -425,6 +426,34 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "p.npz").write_bytes(b"PK broken")
     with pytest.raises(ParameterizationError, match=r"cannot read .*p\.json"):
         ar.Parameterization.load(tmp_path / "p.json")
+
+
+def test_origins_of_sequences_are_checked_saved_and_filled_in(tmp_path):
+    def walk():
+        scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+        numpyro.sample("x", dist.GaussianRandomWalk(scale, 3))
+
+    program = ar.inspect(walk)
+    lam = ar.Parameterization.constant(program, 0.5)
+    np.testing.assert_array_equal(lam.of("x").origin, np.zeros(3))
+    moved = with_origins(lam, np.random.default_rng(0))
+    assert moved != lam
+    moved.save(tmp_path / "p.json")
+    assert ar.Parameterization.load(tmp_path / "p.json") == moved
+    assert pickle.loads(pickle.dumps(moved)) == moved
+    bare = ar.Parameterization({"x": lam["x"]}, reference=dict(lam.reference))
+    assert bare != lam
+    assert bare.check(program) == lam
+    for wrong, message in ((np.full(3, np.nan), "finite"), (np.zeros(2), "shape")):
+        with pytest.raises(ParameterizationError, match=message):
+            ar.Parameterization.by_site({"x": replace(lam.of("x"), origin=wrong)})
+
+    def vector():
+        scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+        numpyro.sample("x", dist.Normal(0.0, scale).expand([3]).to_event(1))
+
+    with pytest.raises(ParameterizationError, match="is a sequence in this parameterization"):
+        lam.check(ar.inspect(vector))
 
 
 # -- single precision -------------------------------------------------------------------------

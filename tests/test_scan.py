@@ -13,6 +13,7 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.handlers import seed, substitute, trace
 from numpyro.infer import init_to_value
 from numpyro.infer.util import initialize_model, log_density
+from origins import with_origins
 from test_same_posterior import assert_moments, nuts
 
 import autoreparam as ar
@@ -94,7 +95,8 @@ def place(name):
         scale={n: draw.uniform(size=lam[n].shape) for n in lam},
         tail={n: draw.uniform(size=lam[n].shape) for n in lam.tail},
     )
-    return model, target, lam, jnp.asarray(draw.normal(size=target.size) * 0.4)
+    position = jnp.asarray(draw.normal(size=target.size) * 0.4)
+    return model, target, with_origins(lam, draw), position
 
 
 def turned(name, values):

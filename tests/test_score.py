@@ -10,6 +10,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from exact import surveys
+from numpyro.contrib.control_flow import scan
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError
@@ -326,3 +327,30 @@ def test_coupled_elements_are_found_within_each_vector_or_sequence(model):
     places = [[0, 3], [1, 4], [2, 5]] if columns else [[0, 1], [2, 3], [4, 5]]
     np.testing.assert_array_equal(found, 1 + np.array(places))
     assert coupled(target, directions=5) == ()
+
+
+def test_sequences_learn_where_they_are():
+    level, steps = 50.0, 12
+    path = level + np.arange(steps)
+
+    def model():
+        scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+        _, x = scan(
+            lambda x, _: (numpyro.sample("x", dist.Normal(x, scale)),) * 2, level, None, steps
+        )
+        numpyro.sample("y", dist.Normal(x, 1.0), obs=path)
+
+    target = Target(ar.inspect(model))
+    lam = ar.Parameterization.constant(target.program, 0.5)
+    draw = np.random.default_rng(0)
+    values = {"scale": draw.gamma(9.0, 1 / 9, 400), "x": path + 0.5 * draw.normal(size=(400, 12))}
+    positions = jax.vmap(target.from_sites, (0, None))(values, lam)
+    density, scores = jax.vmap(jax.value_and_grad(target.logdensity), (0, None))(positions, lam)
+    found = fit_score(target, *map(np.asarray, (positions, scores, density)), lam)
+    origin = found.parameterization.of("x").origin
+    np.testing.assert_allclose(origin, path, atol=0.2)
+    # Otherwise every element would follow the scale.
+    for new, tied in ((lam, True), (found.parameterization.replace({"x": 0.5}), False)):
+        working = jax.vmap(target.from_sites, (0, None))(values, new)
+        correlation = np.corrcoef(np.asarray(working).T)[0, 1:]
+        assert np.all(np.abs(correlation) > 0.9) if tied else np.all(np.abs(correlation) < 0.5)

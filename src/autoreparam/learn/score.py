@@ -23,6 +23,7 @@ from jax import Array
 from autoreparam.learn.fit import Fit
 from autoreparam.learn.informed import informed, with_tails
 from autoreparam.learn.objective import Cost, Draws, cost, coupled, inflations, saved
+from autoreparam.learn.origins import around, origins_of
 from autoreparam.learn.settings import DEFAULTS, ScoreSettings
 from autoreparam.program.blocks import in_blocks
 from autoreparam.program.centering import Centering
@@ -127,6 +128,8 @@ def fit_score(
         "centered": as_written.map(np.ones_like),
         "noncentered": as_written.map(np.zeros_like),
     }
+    origins = origins_of(target, draws, lam)
+    rivals = {name: around(rival, origins) for name, rival in rivals.items()}
     costs: dict[str, Cost] = {}
     chosen = _best(judge, rivals, costs, settings)
     if len(lam) <= MOST_SITES and not large_matrices(target):
@@ -286,7 +289,7 @@ def descend(target, draws, lam, start, tied, steps, blocks, settings) -> Paramet
     edge, carry = settings.edge, jax.vmap(target.carry, (0, 0, None, None))
 
     def free(lam: Parameterization) -> dict[str, Centering]:
-        parts = {name: replace(lam.of(name), reference=None) for name in lam.sites}
+        parts = {n: replace(lam.of(n), reference=None, origin=None) for n in lam.sites}
         return jax.tree.map(lambda x: jnp.clip(jax.scipy.special.logit(x), -edge, edge), parts)
 
     def bound(logits: dict[str, Centering]) -> Parameterization:
@@ -294,7 +297,8 @@ def descend(target, draws, lam, start, tied, steps, blocks, settings) -> Paramet
         for name in lam.sites:
             both = replace(logits[name], scale=logits[name].loc) if tied else logits[name]
             bounded = jax.tree.map(jax.nn.sigmoid, both)
-            found[name] = replace(bounded, reference=lam.reference[name])
+            known = start.of(name)
+            found[name] = replace(bounded, reference=known.reference, origin=known.origin)
         return Parameterization.by_site(found)
 
     def loss(logits: dict[str, Centering]) -> Array:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autoreparam.errors import ParameterizationError
+from autoreparam.program.site import Site
 
 LAM_RANGE = "λ between 0 (non-centered) and 1 (centered)"
 TAIL_RANGE = "a tail between 0 (as it is) and 1 (as light as a Normal's)"
@@ -21,18 +22,20 @@ class Centering:
     """How far the elements of one site are centered: 1 is centered, 0 non-centered.
 
     Location and scale have a λ each, of the shape of the unconstrained value. The reference scale
-    s0 broadcasts to that shape. The tail is None where the site has no heavy ones.
+    s0 broadcasts to that shape. The tail is None where the site has no heavy ones. The origin is
+    about where the elements of a sequence are, None for other sites.
     """
 
     loc: Any
     scale: Any
     reference: Any
     tail: Any = None
+    origin: Any = None
 
     def checked(self, name: str) -> Centering:
         """The same in arrays that cannot change; an error about site `name` if it is no λ."""
         loc = _between(name, self.loc, LAM_RANGE)
-        shape, scale, tail = np.shape(loc), loc, self.tail
+        shape, scale, tail, origin = np.shape(loc), loc, self.tail, self.origin
         if self.scale is not self.loc:
             scale = _between(name, self.scale, LAM_RANGE)
             _refuse_other_shape(name, "λ of the scale", scale, shape)
@@ -40,11 +43,20 @@ class Centering:
         if tail is not None:
             tail = _between(name, tail, TAIL_RANGE)
             _refuse_other_shape(name, "the tail", tail, shape)
-        return Centering(loc, scale, reference, tail)
+        if origin is not None:
+            origin = _finite(name, origin)
+            _refuse_other_shape(name, "the origin", origin, shape)
+        return Centering(loc, scale, reference, tail, origin)
 
     def spread(self) -> Centering:
         """The same with the reference scale repeated for every element, as λ is."""
         return replace(self, reference=jnp.broadcast_to(self.reference, jnp.shape(self.loc)))
+
+    def filled_in(self, site: Site) -> Centering:
+        """The same with zeros for the tail or the origin that its site needs and it lacks."""
+        needs = {"tail": site.heavy, "origin": site.follows}
+        bare = [part for part, need in needs.items() if need and getattr(self, part) is None]
+        return replace(self, **{part: np.zeros_like(self.loc) for part in bare}) if bare else self
 
     def filled(self, name: str, value: Any) -> Any:
         """A number for every element, or an array of the site's shape, in the type of its λ."""
@@ -94,6 +106,13 @@ def _between(name: str, lam: Any, wanted: str):
             f"found {worst} in {int(outside.sum())} of {values.size} elements"
         )
     return lam
+
+
+def _finite(name: str, origin: Any):
+    origin = _as_array(name, origin)
+    if not isinstance(origin, jax.core.Tracer) and not np.isfinite(np.asarray(origin)).all():
+        raise ParameterizationError(f"site '{name}': expected an origin of finite numbers")
+    return origin
 
 
 def _refuse_other_shape(name: str, what: str, lam: Any, shape: tuple[int, ...]) -> None:

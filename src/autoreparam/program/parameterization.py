@@ -73,8 +73,7 @@ class Parameterization:
         raise AttributeError("a Parameterization is immutable; use .replace({...}) for a new one")
 
     def __reduce__(self):
-        loc = {name: site.loc for name, site in self._sites.items()}
-        return Parameterization, (loc, *map(dict, (self.scale, self.reference, self.tail)))
+        return Parameterization.by_site, (dict(self._sites),)
 
     @classmethod
     def by_site(cls, sites: Mapping[str, Centering]) -> Parameterization:
@@ -113,7 +112,8 @@ class Parameterization:
             alike = np.full(shape, lam, dtype)
             reference = program.reference_scales[site.name] if s0 is None else np.asarray(s0, dtype)
             heavy = np.full(shape, tail, dtype) if site.heavy else None
-            return Centering(alike, alike, reference, heavy)
+            origin = np.zeros(shape, dtype) if site.follows else None
+            return Centering(alike, alike, reference, heavy, origin)
 
         return cls.by_site({site.name: one(site) for site in program.candidates})
 
@@ -246,9 +246,9 @@ class Parameterization:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Parameterization):
             return NotImplemented
-        if (self.sites, tuple(self.tail)) != (other.sites, tuple(other.tail)):
+        (mine, parts), (theirs, others) = jax.tree.flatten(self), jax.tree.flatten(other)
+        if parts != others:  # type: ignore[operator]
             return False
-        mine, theirs = jax.tree.leaves(self), jax.tree.leaves(other)
         return all(np.array_equal(a, b) for a, b in zip(mine, theirs))
 
     __hash__ = None  # type: ignore[assignment]
@@ -287,20 +287,22 @@ class Parameterization:
                     f"site '{name}' of this parameterization has a tail, and its distribution here "
                     f"({wanted[name].distribution}) no heavy ones. Was it made for another model?"
                 )
+            if lam.origin is not None and not wanted[name].follows:
+                raise ParameterizationError(
+                    f"site '{name}' is a sequence in this parameterization, and here it is none. "
+                    "Was it made for another model?"
+                )
         missing = [name for name in wanted if name not in self._sites]
         if missing:
             raise ParameterizationError(
                 f"this parameterization has no λ for {known(missing)}; it covers "
                 f"{known(self._sites)}. Was it made for another model?"
             )
-        bare = [n for n, site in wanted.items() if site.heavy and self._sites[n].tail is None]
-        if self.sites == tuple(wanted) and not bare:
-            return self
-        # In the order of the program, so that equal models share one compiled program.
-        ordered = {name: self._sites[name] for name in wanted}
-        for name in bare:
-            ordered[name] = replace(ordered[name], tail=np.zeros(np.shape(ordered[name].loc)))
-        return self.by_site(ordered)
+        # In the order of the program and with all parts, so that equal models share one compiled
+        # program.
+        whole = {name: self._sites[name].filled_in(site) for name, site in wanted.items()}
+        same = all(whole[name] is lam for name, lam in self._sites.items())
+        return self if same and self.sites == tuple(wanted) else self.by_site(whole)
 
     def to_json(self) -> str:
         """The parameterization as JSON text, exact to the last bit."""

@@ -80,6 +80,8 @@ def _dump(sites: Mapping[str, Centering], place: Callable[[str, np.ndarray], Any
         entry["reference"] = place(f"{name}/reference", np.asarray(site.reference))
         if site.tail is not None:
             entry["tail"] = place(f"{name}/tail", np.asarray(site.tail))
+        if site.origin is not None:
+            entry["origin"] = place(f"{name}/origin", np.asarray(site.origin))
         entries[name] = entry
     return json.dumps({"format": FORMAT, "version": VERSION, "sites": entries}, indent=1)
 
@@ -104,8 +106,11 @@ def _site(name: str, entry: Any, arrays: Mapping[str, np.ndarray]) -> Centering:
     if "lam_scale" in entry:
         scale = _array(name, entry["lam_scale"], arrays, shape)
     reference = _array(name, entry.get("reference", 1.0), arrays)
-    tail = _array(name, entry["tail"], arrays, shape) if "tail" in entry else None
-    return Centering(loc, scale, reference, tail)
+    tail, origin = (
+        _array(name, entry[part], arrays, shape) if part in entry else None
+        for part in ("tail", "origin")
+    )
+    return Centering(loc, scale, reference, tail, origin)
 
 
 def _shape(name: str, entry: Any) -> tuple[int, ...]:

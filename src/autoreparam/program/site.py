@@ -62,6 +62,11 @@ class Site:
         return self.unconstrained_shape[-1] if self.coupling is Coupling.CORRELATED else 1
 
     @property
+    def follows(self) -> bool:
+        """Whether elements may have a location that depends on those before them in a sequence."""
+        return self.loop is not None or self.coupling is Coupling.SEQUENCE
+
+    @property
     def vectors(self) -> np.ndarray:
         """Which elements depend on each other: one row of their places per vector or sequence."""
         if self.implied is not None and self.implied.form.coupling is not None:

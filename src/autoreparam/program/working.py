@@ -59,9 +59,10 @@ def site_map(rule: Standardized, lam: Centering, mask: Any = None) -> SiteMap:
     if mask is not None:
         tail = None if lam.tail is None else jnp.where(mask, lam.tail, 0.0)
         loc, scale = jnp.where(mask, lam.loc, 1.0), jnp.where(mask, lam.scale, 1.0)
-        lam = Centering(loc, scale, lam.reference, tail)
+        lam = replace(lam, loc=loc, scale=scale, tail=tail)
     map_ = rule.map(lam.loc, lam.scale, lam.reference, mask)
-    return map_ if lam.tail is None else replace(map_, tail=lam.tail)
+    more = {"tail": lam.tail, "origin": lam.origin}
+    return replace(map_, **{name: one for name, one in more.items() if one is not None})
 
 
 def per_element(scale: Any, event_dim: int) -> Any:

@@ -23,7 +23,9 @@ from autoreparam.results.scalars import scalar_names
 if TYPE_CHECKING:
     import xarray
 
-ENDINGS = {"lam": "", "scale": "_scale", "reference": "_reference", "tail": "_tail"}
+ENDINGS = {
+    "lam": "", "scale": "_scale", "reference": "_reference", "tail": "_tail", "origin": "_origin"
+}  # fmt: skip
 COLUMNS = {"λ": "lam", "λ scale": "scale"}  # of a summary
 
 Parts = dict[str, dict[str, "xarray.DataArray"]]  # by site, then by part
@@ -69,6 +71,8 @@ def lam_variables(
         parts["reference"] = [lam.reference for lam in lams]
         if lams[0].tail is not None:
             parts["tail"] = [lam.tail for lam in lams]
+        if lams[0].origin is not None and any(np.any(lam.origin) for lam in lams):
+            parts["origin"] = [lam.origin for lam in lams]
         for part, given in parts.items():
             name = names[site] + ENDINGS[part]
             while part != "lam" and (name in names.values() or name in result):
@@ -213,7 +217,7 @@ def _parts_by_name(tree: xarray.DataTree, group: xarray.Dataset) -> Parts:
         if variable not in group:
             continue
         found[site] = {"lam": group[variable]}
-        for part in ("scale", "reference", "tail"):
+        for part in list(ENDINGS)[1:]:
             stem = variable + ENDINGS[part]
             for name in set(map(str, group.data_vars)) - set(own):
                 if name.startswith(stem) and not name[len(stem) :].strip("_"):
@@ -243,4 +247,4 @@ def _centering(parts: Mapping[str, xarray.DataArray]) -> Centering:
     values = {part: variable.values for part, variable in parts.items()}
     loc = values["lam"]
     scale, reference = values.get("scale", loc), values.get("reference", 1.0)
-    return Centering(loc, scale, reference, values.get("tail"))
+    return Centering(loc, scale, reference, values.get("tail"), values.get("origin"))

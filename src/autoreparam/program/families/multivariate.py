@@ -1,6 +1,8 @@
 """Families with correlated elements: `u = loc + L e` with a triangular factor `L`."""
 
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -48,6 +50,10 @@ class Correlated:
     def traits(self) -> Traits:
         """Elements depend on each other through the factor."""
         return Traits(Coupling.CORRELATED)
+
+    def following(self) -> Correlated:
+        """The same, where the location depends on vectors before it."""
+        return replace(self, follows=True)
 
     def map(self, lam_loc: Any, lam_scale: Any, reference: Any, mask: Any = None) -> SiteMap:
         """The map of all elements of a vector together."""

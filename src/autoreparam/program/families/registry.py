@@ -8,6 +8,8 @@ support a family:
         return Standardization(d.loc, d.scale, dist.Normal(0.0, 1.0))
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -107,6 +109,10 @@ class Standardization:
         """The map of each element on its own."""
         return ElementMap(self, lam_loc, lam_scale, reference, mask)
 
+    def following(self) -> Standardization:
+        """The same, where the location depends on elements before it."""
+        return Sequential(**vars(self))
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -180,9 +186,7 @@ def standardize(fn: dist.Distribution, *, sequential: bool = False) -> Standardi
     for type_ in type(base).__mro__:
         if type_ in _RULES:
             rule = _applied(type_, base)
-            if sequential and isinstance(rule, Standardization):
-                return Sequential(**vars(rule))
-            return rule
+            return rule.following() if sequential and hasattr(rule, "following") else rule
     raise Unsupported(f"no rule for the {type(base).__name__} family")
 
 

@@ -110,7 +110,8 @@ class ImpliedMap(SiteMap):
         to = self.rule.to
         reference = self.reference if not self.rule.layout else to(self.reference)
         inner = self.rule.implied.map(to(self.lam_loc), to(self.lam_scale), reference, None)
-        return inner if self.tail is None else replace(inner, tail=to(self.tail))
+        more = {"tail": self.tail, "origin": self.origin}
+        return replace(inner, **{name: to(one) for name, one in more.items() if one is not None})
 
     @property
     def _own(self) -> SiteMap:

@@ -8,7 +8,7 @@ Element i has the location `m_i + Σ_(j<i) L_ij e_j` given those before it, and 
 so the rows of the factor are mixed with the identity: λ = 1 gives `u`, λ = 0 whitens, and the map
 is invertible for every λ, since it is triangular with a positive diagonal. Where `d_i` is small, so
 is the rest of its row, but not `m_i`: multiplied by the same power, it would tie every vector to
-the scale. In a sequence of vectors it is, for the reason that `SteadyMap` gives.
+the scale. In a sequence of vectors it is, but for an origin; `SteadyMap` says why.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from autoreparam.program.maps import triangular
-from autoreparam.program.maps.element import Point, SiteMap
+from autoreparam.program.maps.element import Point, SiteMap, shift
 
 
 @jax.tree_util.register_dataclass
@@ -30,7 +30,8 @@ class CorrelatedMap(SiteMap):
 
     def point(self, working: Array) -> Point:
         """The point at working coordinates."""
-        right = (working - self._pull() * self.rule.loc) / jnp.exp(self._log_gain())
+        own = working - shift(self) - self._pull() * self.rule.loc
+        right = own / jnp.exp(self._log_gain())
         return self.point_of_noise(triangular.solve(self._mixed(), right))
 
     def point_of_noise(self, noise: Array) -> Point:
@@ -44,7 +45,7 @@ class CorrelatedMap(SiteMap):
     def working(self, point: Point) -> Array:
         """Working coordinates of a point."""
         mixed = triangular.multiply(self._mixed(), point.noise)
-        return self._pull() * self.rule.loc + jnp.exp(self._log_gain()) * mixed
+        return shift(self) + self._pull() * self.rule.loc + jnp.exp(self._log_gain()) * mixed
 
     def log_stretch(self, point: Point) -> Array:
         """`log |d working / d e|` of each element."""

@@ -47,6 +47,7 @@ class SiteMap(ABC):
     reference: Any
     mask: Any = None
     tail: Any = None  # of heavy-tailed noise: 0 leaves it alone, 1 makes it as light as a Normal's
+    origin: Any = None  # of a sequence: about where its elements are
 
     @abstractmethod
     def point(self, working: Array) -> Point:
@@ -171,13 +172,28 @@ class ElementMap(SiteMap):
 class SteadyMap(ElementMap):
     """The map of an element whose location depends on the elements before it.
 
-    With `working = (s / s0)^(λ - 1) (λ m + s e)`, `u = (1 - λ) m + ...`: what is passed from
-    element to element is multiplied by `1 - λ`. With the map of independent elements the factor
-    would be `1 - λ (s / s0)^(1 - λ)`, and a sequence would explode where `s` is far above `s0`.
+    With `working = λ o + (s / s0)^(λ - 1) (λ (m - o) + s e)`, `u = (1 - λ) m + ...`: what is passed
+    from element to element is multiplied by `1 - λ`. With the map of independent elements the
+    factor would be `1 - λ (s / s0)^(1 - λ)`, and a sequence would explode where `s` is far above
+    `s0`. The origin `o` is a constant about where the element is: without it, the level of a
+    sequence would be multiplied by a power of the scale, and tie every element to that.
     """
+
+    def point(self, working: Array) -> Point:
+        """The point at working coordinates."""
+        return super().point(working - shift(self))
+
+    def working(self, point: Point) -> Array:
+        """Working coordinates of a point."""
+        return super().working(point) + shift(self)
 
     def _pull(self) -> Array:
         return self.lam_loc * jnp.exp((self.lam_scale - 1) * self._log_ratio())
+
+
+def shift(map_: Any) -> Any:
+    """What the origin adds to the working coordinate."""
+    return 0.0 if map_.origin is None else (map_.lam_loc - map_._pull()) * map_.origin
 
 
 @jax.custom_jvp

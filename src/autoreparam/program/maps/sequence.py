@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -52,8 +52,8 @@ class SequenceMap(SiteMap):
         return jnp.moveaxis(jnp.broadcast_to(array, jnp.shape(like)), self.rule.axis, 0)
 
     def _lams(self, like: Array) -> tuple[Array, ...]:
-        parts = (self.lam_loc, self.lam_scale, self.reference)
-        return tuple(self._lead(part, like) for part in parts)
+        parts = (self.lam_loc, self.lam_scale, self.reference, self.origin)
+        return tuple(self._lead(part, like) for part in parts if part is not None)
 
     def _walk(self, given: Array, place: Callable[[SiteMap, Array], Point]) -> Point:
         lead, lams = self._lead(given, given), self._lams(given)
@@ -94,4 +94,6 @@ class SequenceMap(SiteMap):
 
     @staticmethod
     def _map(rule: Any, lam: Any) -> SiteMap:
-        return rule.map(*lam, None)
+        loc, scale, reference, *origin = lam
+        map_ = rule.map(loc, scale, reference, None)
+        return replace(map_, origin=origin[0]) if origin else map_
