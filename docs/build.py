@@ -9,6 +9,7 @@ import json
 import re
 import tempfile
 import warnings
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -54,10 +55,11 @@ def case_results() -> dict[str, cases.Results]:
 
 def table(name: str) -> str:
     """The rows of a file of results as Markdown."""
-    path = RESULTS / f"{name}.json"
+    path = RESULTS / (f"{name}.json" if name != "gauntlet" else "gauntlet.jsonl")
     if not path.is_file():
         return "*Not measured yet.*"
-    rows = json.loads(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    rows = json.loads(text) if path.suffix == ".json" else hard(map(json.loads, text.splitlines()))
     if name == "total_cost":
         rows = medians(rows)
     if name == "implicit":
@@ -67,6 +69,26 @@ def table(name: str) -> str:
     keys = list(rows[0])
     head = [key.replace("_", " ") for key in keys]
     return Table(head, [[cell(row.get(key)) for key in keys] for row in rows]).to_markdown()
+
+
+def hard(runs: Iterable[dict]) -> list[dict]:
+    """The last results of `benchmarks.gauntlet` for known posteriors, one row per model."""
+    known = [run for run in runs if "generated" not in run["model"] and run["method"] == "auto"]
+    last = [run for run in known if run["label"] == known[-1]["label"]]
+    rows = []
+    for model in dict.fromkeys(run["model"] for run in last):
+        found = [run for run in last if run["model"] == model]
+        r_hat = np.array([run.get("r_hat", np.inf) for run in found])
+        total = np.array([run.get("total", 0.0) for run in found])
+        low, high = np.quantile(total, (0.1, 0.9))
+        rows.append({
+            "model": model, "seeds": len(found), "R-hat > 1.05": int(np.sum(r_hat > 1.05)),
+            "R-hat > 1.01": int(np.sum(r_hat > 1.01)),
+            "divergences": float(np.median([run.get("divergences", np.inf) for run in found])),
+            "median": float(np.median(total)), "lowest": total.min(), "highest": total.max(),
+            "ninth decile / first": high / low,
+        })  # fmt: skip
+    return sorted(rows, key=lambda row: -row["median"])
 
 
 def medians(runs: list[dict]) -> list[dict]:
