@@ -444,6 +444,14 @@ def test_origins_of_sequences_are_checked_saved_and_filled_in(tmp_path):
     bare = ar.Parameterization({"x": lam["x"]}, reference=dict(lam.reference))
     assert bare != lam
     assert bare.check(program) == lam
+    values = {"scale": 2.0, "x": jnp.arange(3.0)}
+
+    def density(traced):
+        return ar.log_joint(walk, parameterization=ar.Parameterization({"x": traced}))(values)
+
+    assert np.isfinite(jax.grad(density)(lam["x"])).all()
+    tree = ar.sample(walk, parameterization=moved, chains=1, warmup=20, draws=5, progress=False)
+    assert ar.parameterization(tree) == moved
     for wrong, message in ((np.full(3, np.nan), "finite"), (np.zeros(2), "shape")):
         with pytest.raises(ParameterizationError, match=message):
             ar.Parameterization.by_site({"x": replace(lam.of("x"), origin=wrong)})

@@ -11,6 +11,7 @@ from jax import Array
 
 from autoreparam.learn.informed import by_data, with_tails
 from autoreparam.learn.objective import Draws, inflations
+from autoreparam.learn.origins import around, has_sequences, origins_of
 from autoreparam.learn.score import descend
 from autoreparam.learn.settings import DEFAULTS, ScoreSettings
 from autoreparam.program.move import MOST_SITES, held_out, large_matrices
@@ -36,18 +37,17 @@ def fit_inside(
     draws, fitted_to = Draws(positions, scores, logdensity, weights), held_out(len(positions))
     seen, unseen = draws.where(fitted_to), draws.where(~fitted_to)
     as_written = with_tails(lam, 0.0)
-    origin = with_tails(lam.map(jnp.zeros_like), 1.0)
-    rivals = _Rivals.of(
-        target,
-        unseen,
+    centered, whitened = as_written.map(jnp.ones_like), with_tails(lam.map(jnp.zeros_like), 1.0)
+    candidates = [
+        by_data(target, _moved(target, seen, lam, whitened), lam),
         lam,
-        [
-            by_data(target, _moved(target, seen, lam, origin), lam),
-            lam,
-            as_written.map(jnp.ones_like),
-            as_written.map(jnp.zeros_like),
-        ],
-    )
+        centered,
+        as_written.map(jnp.zeros_like),
+    ]
+    if has_sequences(lam):
+        origins = origins_of(target, _moved(target, draws, lam, centered), lam)
+        candidates = [around(rival, origins) for rival in candidates]
+    rivals = _Rivals.of(target, unseen, lam, candidates)
     if len(lam) <= MOST_SITES and not large_matrices(target):
         start = rivals.best(settings).replace(tail=lam.tail)
         fitted = descend(target, seen, lam, start, True, settings.steps, (), settings)

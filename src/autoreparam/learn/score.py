@@ -23,7 +23,7 @@ from jax import Array
 from autoreparam.learn.fit import Fit
 from autoreparam.learn.informed import informed, with_tails
 from autoreparam.learn.objective import Cost, Draws, cost, coupled, inflations, saved
-from autoreparam.learn.origins import around, origins_of
+from autoreparam.learn.origins import around, has_sequences, origins_of
 from autoreparam.learn.settings import DEFAULTS, ScoreSettings
 from autoreparam.program.blocks import in_blocks
 from autoreparam.program.centering import Centering
@@ -128,8 +128,11 @@ def fit_score(
         "centered": as_written.map(np.ones_like),
         "noncentered": as_written.map(np.zeros_like),
     }
-    origins = origins_of(target, draws, lam)
-    rivals = {name: around(rival, origins) for name, rival in rivals.items()}
+    if has_sequences(lam):
+        with np.errstate(all="ignore"):
+            there = draws.moved(target, lam, rivals["centered"])
+            origins = origins_of(target, there, lam, np)
+        rivals = {name: around(rival, origins) for name, rival in rivals.items()}
     costs: dict[str, Cost] = {}
     chosen = _best(judge, rivals, costs, settings)
     if len(lam) <= MOST_SITES and not large_matrices(target):

@@ -56,7 +56,8 @@ class Centering:
         """The same with zeros for the tail or the origin that its site needs and it lacks."""
         needs = {"tail": site.heavy, "origin": site.follows}
         bare = [part for part, need in needs.items() if need and getattr(self, part) is None]
-        return replace(self, **{part: np.zeros_like(self.loc) for part in bare}) if bare else self
+        zeros = np.zeros(np.shape(self.loc), self.loc.dtype)
+        return replace(self, **dict.fromkeys(bare, zeros)) if bare else self
 
     def filled(self, name: str, value: Any) -> Any:
         """A number for every element, or an array of the site's shape, in the type of its λ."""

@@ -222,7 +222,7 @@ class Parameterization:
         return all(np.array_equal(site.loc, site.scale) for site in self._sites.values())
 
     def of(self, name: str) -> Centering:
-        """All that there is about one site: λ of location and scale, s0, the tail.
+        """All that there is about one site: λ of location and scale, s0, tail and origin.
 
         Args:
             name: A site.

@@ -71,7 +71,7 @@ def lam_variables(
         parts["reference"] = [lam.reference for lam in lams]
         if lams[0].tail is not None:
             parts["tail"] = [lam.tail for lam in lams]
-        if lams[0].origin is not None and any(np.any(lam.origin) for lam in lams):
+        if lams[0].origin is not None:
             parts["origin"] = [lam.origin for lam in lams]
         for part, given in parts.items():
             name = names[site] + ENDINGS[part]
