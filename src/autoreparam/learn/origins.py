@@ -1,8 +1,8 @@
 """Where sequences are: the origins that their coordinates are relative to.
 
-The location of an element of a sequence is the value before it, and its coordinate has a power of
-the scale as a factor. Only what is left of the location after subtracting a constant may be
-multiplied by that; the mean of the element is such a constant.
+In the coordinate of an element of a sequence, the location, which depends on the values before it,
+is multiplied by a power of the scale. So that its level is not, a constant is subtracted first: the
+mean of the element.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Centering:
         """The same with the reference scale repeated for every element, as λ is."""
         return replace(self, reference=jnp.broadcast_to(self.reference, jnp.shape(self.loc)))
 
-    def filled_in(self, site: Site) -> Centering:
+    def completed(self, site: Site) -> Centering:
         """The same with zeros for the tail or the origin that its site needs and it lacks."""
         needs = {"tail": site.heavy, "origin": site.follows}
         bare = [part for part, need in needs.items() if need and getattr(self, part) is None]

@@ -289,8 +289,8 @@ class Parameterization:
                 )
             if lam.origin is not None and not wanted[name].follows:
                 raise ParameterizationError(
-                    f"site '{name}' is a sequence in this parameterization, and here it is none. "
-                    "Was it made for another model?"
+                    f"site '{name}' is a sequence in this parameterization, but not in this model. "
+                    "Was it made for another one?"
                 )
         missing = [name for name in wanted if name not in self._sites]
         if missing:
@@ -300,7 +300,7 @@ class Parameterization:
             )
         # In the order of the program and with all parts, so that equal models share one compiled
         # program.
-        whole = {name: self._sites[name].filled_in(site) for name, site in wanted.items()}
+        whole = {name: self._sites[name].completed(site) for name, site in wanted.items()}
         same = all(whole[name] is lam for name, lam in self._sites.items())
         return self if same and self.sites == tuple(wanted) else self.by_site(whole)
 

@@ -90,7 +90,7 @@ class Implied:
         coupling, shape = self.form.coupling, self.form.noise.shape
         places = np.arange(np.prod(shape, dtype=int)).reshape(shape)
         places = np.asarray(rearrange(places, self.form.layout))
-        # Steps of a loop come first, and what is computed in one may depend on all of the last.
+        # A step of a loop may depend on everything in the step before.
         if isinstance(coupling, Loop):
             return places.reshape(1, -1)
         axis = coupling.axis if isinstance(coupling, Cumulative) else -1

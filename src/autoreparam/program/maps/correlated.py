@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from autoreparam.program.maps import triangular
-from autoreparam.program.maps.element import Point, SiteMap, shift
+from autoreparam.program.maps.element import Point, SiteMap, base, from_origin
 
 
 @jax.tree_util.register_dataclass
@@ -30,7 +30,7 @@ class CorrelatedMap(SiteMap):
 
     def point(self, working: Array) -> Point:
         """The point at working coordinates."""
-        own = working - shift(self) - self._pull() * self.rule.loc
+        own = working - base(self) - self._pull() * from_origin(self)
         right = own / jnp.exp(self._log_gain())
         return self.point_of_noise(triangular.solve(self._mixed(), right))
 
@@ -45,7 +45,8 @@ class CorrelatedMap(SiteMap):
     def working(self, point: Point) -> Array:
         """Working coordinates of a point."""
         mixed = triangular.multiply(self._mixed(), point.noise)
-        return shift(self) + self._pull() * self.rule.loc + jnp.exp(self._log_gain()) * mixed
+        location = base(self) + self._pull() * from_origin(self)
+        return location + jnp.exp(self._log_gain()) * mixed
 
     def log_stretch(self, point: Point) -> Array:
         """`log |d working / d e|` of each element."""

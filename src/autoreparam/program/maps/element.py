@@ -106,7 +106,7 @@ class ElementMap(SiteMap):
 
     def point(self, working: Array) -> Point:
         """The point at working coordinates."""
-        args = (working, self.rule.loc, self._log_ratio(), self._pull(), self.lam_scale)
+        args = (working, self._loc(), self._log_ratio(), self._pull(), self.lam_scale)
         light = _shrink(*map(jnp.asarray, args), jnp.asarray(self.reference))
         if self.tail is None:
             return self.point_of_noise(light)
@@ -126,7 +126,7 @@ class ElementMap(SiteMap):
         noise = point.noise
         if self.tail is not None:
             noise = self._tails.lighten(noise, self.tail)
-        return self._pull() * self.rule.loc + noise * jnp.exp(self._log_gain())
+        return self._pull() * self._loc() + noise * jnp.exp(self._log_gain())
 
     def log_stretch(self, point: Point) -> Array:
         """`log |d working / d e|` of each element."""
@@ -146,6 +146,10 @@ class ElementMap(SiteMap):
         if self.tail is not None:
             stretch += jnp.sum(self._log_slope(point))
         return jnp.sum(self.rule.noise.log_prob(point.noise)) - stretch - log_reference
+
+    def _loc(self) -> Array:
+        """The location that is pulled into the working coordinate."""
+        return self.rule.loc
 
     def _pull(self) -> Array:
         """What one unit of location adds to the working coordinate."""
@@ -175,25 +179,33 @@ class SteadyMap(ElementMap):
     With `working = λ o + (s / s0)^(λ - 1) (λ (m - o) + s e)`, `u = (1 - λ) m + ...`: what is passed
     from element to element is multiplied by `1 - λ`. With the map of independent elements the
     factor would be `1 - λ (s / s0)^(1 - λ)`, and a sequence would explode where `s` is far above
-    `s0`. The origin `o` is a constant about where the element is: without it, the level of a
+    `s0`. The origin `o` is a constant close to where the element is: without it, the level of a
     sequence would be multiplied by a power of the scale, and tie every element to that.
     """
 
     def point(self, working: Array) -> Point:
         """The point at working coordinates."""
-        return super().point(working - shift(self))
+        return super().point(working - base(self))
 
     def working(self, point: Point) -> Array:
         """Working coordinates of a point."""
-        return super().working(point) + shift(self)
+        return super().working(point) + base(self)
+
+    def _loc(self) -> Array:
+        return from_origin(self)
 
     def _pull(self) -> Array:
         return self.lam_loc * jnp.exp((self.lam_scale - 1) * self._log_ratio())
 
 
-def shift(map_: Any) -> Any:
-    """What the origin adds to the working coordinate."""
-    return 0.0 if map_.origin is None else (map_.lam_loc - map_._pull()) * map_.origin
+def base(map_: SiteMap) -> Any:
+    """The working coordinate of the origin."""
+    return 0.0 if map_.origin is None else map_.lam_loc * map_.origin
+
+
+def from_origin(map_: SiteMap) -> Any:
+    """The location, relative to the origin."""
+    return map_.rule.loc if map_.origin is None else map_.rule.loc - map_.origin
 
 
 @jax.custom_jvp
