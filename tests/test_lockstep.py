@@ -14,10 +14,10 @@ from exact import eight_schools
 from test_sampling import worst_z
 
 import autoreparam as ar
-from autoreparam.mcmc import engine, lockstep, metric, warmup
+from autoreparam.mcmc import engine, lockstep, metric, passes, warmup
 from autoreparam.mcmc.chains import chain_keys
 from autoreparam.mcmc.hmc import Kernel, jittered, key_of, tuning_like
-from autoreparam.mcmc.interleaved import stack_slots
+from autoreparam.mcmc.interleaved import carry_state, stack_slots
 from autoreparam.mcmc.metric import Metric
 from autoreparam.mcmc.step_size import begin
 from autoreparam.program.target import Target
@@ -78,7 +78,7 @@ def test_draws_are_those_of_each_chain_alone(stages, turned):
     for chain in range(CHAINS):
         state = jax.tree.map(lambda leaf, chain=chain: leaf[chain], case.states)
         for draw in range(DRAWS):
-            uniform = lockstep._spread(jnp.asarray(3 + draw), case.target.program.dtype)
+            uniform = passes._spread(jnp.asarray(3 + draw), case.target.program.dtype)
             steps, size = jittered(uniform, case.tuning)
             state, info = alone(case.keys[chain], state, 3 + draw, steps, size)
             at = chain, draw
@@ -90,6 +90,51 @@ def test_draws_are_those_of_each_chain_alone(stages, turned):
             )
             assert trail.info.n_steps[at] == info.n_steps
         np.testing.assert_array_equal(states.position[chain], trail.position[chain, -1])
+
+
+def test_a_draw_of_an_interleaved_run_is_a_trajectory_in_each_slot():
+    case = Case(1, True)
+    lams = [case.lam, ar.Parameterization.centered(case.target.program)]
+    dtype = case.target.program.dtype
+    tunings = [case.tuning, case.tuning._replace(step_size=np.asarray(0.3, dtype))]
+    together = lockstep.Together(case.target, case.keys, 1000.0)
+    start = jax.vmap(lambda p: Kernel("hmc").init(case.target, p, lams[1]))(case.states.position)
+    adaptation = begin(np.full((CHAINS, 2), 0.4, dtype), False, 0.8)
+    slots = stack_slots(lams, tunings)
+    states, _, trail = together.run(3, DRAWS, jax.device_get(start), slots, adaptation)
+    kernel = Kernel("hmc", again=None)
+
+    @jax.jit
+    def alone(key, state, number, before, lam, tuning):
+        state = carry_state(case.target, state, before, lam)
+        steps, size = jittered(passes._spread(number, dtype), tuning)
+        tuning = tuning._replace(step_size=size)
+        return kernel.travel(key_of(key, number), case.target, state, lam, tuning, steps)
+
+    assert trail.info.acceptance_rate.shape == trail.step_size.shape == (CHAINS, DRAWS, 2)
+    for chain in range(CHAINS):
+        state = jax.tree.map(lambda leaf, chain=chain: leaf[chain], start)
+        for draw in range(DRAWS):
+            for slot in range(2):
+                number = 2 * (3 + draw) + slot
+                places = lams[slot - 1], lams[slot], tunings[slot]
+                state, info = alone(case.keys[chain], state, number, *places)
+                rate = trail.info.acceptance_rate[chain, draw, slot]
+                np.testing.assert_allclose(rate, info.acceptance_rate, atol=5e-5)
+                assert trail.info.n_steps[chain, draw, slot] == info.n_steps
+            np.testing.assert_allclose(trail.position[chain, draw], state.position, atol=2e-5)
+            np.testing.assert_allclose(trail.score[chain, draw], state.score, atol=1e-4)
+        np.testing.assert_array_equal(states.position[chain], trail.position[chain, -1])
+
+
+@pytest.mark.slow
+def test_interleaved_chains_have_the_posterior_and_leave_the_tip_of_a_funnel(accelerator, float32):
+    problem = ar.zoo.load("eight_schools")
+    expected = eight_schools(problem.kwargs["y"], problem.kwargs["sigma"])
+    tree = ar.sample(problem.model, problem.args, problem.kwargs, draws=300, warmup=300, chains=64,
+                     parameterization="interleaved", progress=False)  # fmt: skip
+    assert worst_z(tree, expected, ["mu", "theta", "log_tau"]) < 4.5
+    assert tree.sample_stats.acceptance_rate.shape == (64, 300, 2)
 
 
 @pytest.mark.slow
@@ -117,7 +162,7 @@ def test_no_draws_leave_everything_as_it_is():
 
 
 def test_lengths_are_spread_evenly():
-    numbers = np.sort(jax.vmap(lambda i: lockstep._spread(i, np.float32))(jnp.arange(100)))
+    numbers = np.sort(jax.vmap(lambda i: passes._spread(i, np.float32))(jnp.arange(100)))
     assert numbers[0] >= 0
     assert numbers[-1] < 1
     assert np.diff(numbers).max() < 0.02
@@ -128,7 +173,7 @@ def test_two_programs_make_a_run(accelerator, monkeypatch):
     calls = []
 
     def noted(given, length, divergence, adapts, mesh):
-        calls.append((adapts, given.tuning.inverse_mass.rank))
+        calls.append((adapts, given.slots.tuning.inverse_mass.rank))
         return program(given, length, divergence, adapts, mesh)
 
     program = lockstep.run_together

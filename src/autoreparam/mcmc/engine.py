@@ -125,7 +125,7 @@ class Engine:
 
     def compile(self, state: RunState) -> None:
         """Compiles what draws are made with."""
-        chains = self.chains(state.kernel, len(state.slots))
+        chains = self.chains(state.kernel)
         slots = stack_slots(state.lams, state.tunings)
         chains.compile(state.chains, slots, state.adaptation)
 
@@ -148,10 +148,10 @@ class Engine:
         )
         return state, trail
 
-    def chains(self, kernel: str, slots: int, scores: bool = True) -> Chains | Together:
+    def chains(self, kernel: str, scores: bool = True) -> Chains | Together:
         """The chains with a kernel; without `scores`, these may be missing from their draws."""
         settings = self.settings
-        if (accelerated() or is_spread(self.target)) and kernel == "hmc" and slots == 1:
+        if (accelerated() or is_spread(self.target)) and kernel == "hmc":
             return Together(self.target, self.keys, settings.divergence, scores)
         built = Kernel(kernel, self.max_tree_depth, settings.divergence, settings.again)
         return Chains(built, self.target, self.keys, self._work)
@@ -162,5 +162,5 @@ class Engine:
 
     def _run(self, state: RunState, draws: int, scores: bool) -> Any:
         slots = stack_slots(state.lams, state.tunings)
-        chains = self.chains(state.kernel, len(state.slots), scores)
+        chains = self.chains(state.kernel, scores)
         return chains.run(state.drawn, draws, state.chains, slots, state.adaptation)

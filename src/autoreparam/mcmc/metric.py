@@ -53,7 +53,7 @@ class Metric(NamedTuple):
 
     def plain(self) -> Metric:
         """The diagonal alone."""
-        return Metric(self.diagonal, self.directions[:, :0], self.stretch[:0])
+        return Metric(self.diagonal, self.directions[..., :0], self.stretch[..., :0])
 
     def whiten(self, position: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rows of positions and scores in the coordinates where this metric is the identity."""

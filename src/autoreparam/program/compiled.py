@@ -1,4 +1,4 @@
-"""How programs are compiled on a CPU, where most of a short run is waiting for the compiler."""
+"""How programs are compiled: on a CPU, most of a short run is waiting for the compiler."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ TO_RUN_RARELY = (
     ("xla_backend_optimization_level", 0),
     ("xla_llvm_disable_expensive_passes", True),
 )
+
+# Kernels of a graph that do not wait for each other run side by side.
+ON_GPU = (("xla_gpu_command_buffer_scheduling_mode", "CONCURRENT"),)
 
 
 class Compiled:
@@ -87,7 +90,7 @@ def accelerated() -> bool:
 def _taken(options: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
     """The options that the compiler takes; they change from one release to another."""
     if jax.default_backend() != "cpu":
-        return ()
+        options = ON_GPU if jax.default_backend() == "gpu" else ()
     return options if _known(*options) else tuple(option for option in options if _known(option))
 
 

@@ -1,0 +1,316 @@
+"""Trajectories as one loop over gradients, in which no chain waits.
+
+On an accelerator a pass of a loop whose end is not known beforehand takes longer than a small
+model's gradient, and so does a kernel that only some chains need. Here every pass is one gradient
+of every chain: trajectories have equally many steps in all chains, and where they end, the draw is
+written down and the next ones begin, without a branch. There are no second tries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from autoreparam.mcmc.delayed import choose
+from autoreparam.mcmc.hmc import (
+    Info,
+    State,
+    Tuning,
+    fresh_noise,
+    jittered,
+    key_of,
+    kinetic_energy,
+)
+from autoreparam.mcmc.integrator import FIRST_KICK, LEAPFROG
+from autoreparam.mcmc.interleaved import carry_state
+from autoreparam.mcmc.step_size import Adaptation, adapt
+from autoreparam.mcmc.trail import Trail
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.target import Target
+
+MOST_NUMBERS = 2**28  # in the draws and scores of a call: a gigabyte, or two
+PASSES = 32  # of the loop without a look at whether it is done: those too many are dropped
+GOLDEN = 0x9E3779B9  # 2³² over the golden ratio
+
+
+class Given(NamedTuple):
+    """What a call of the compiled program begins with.
+
+    A draw is one trajectory in each of the slots that are visited; between draws, chains are in the
+    coordinates of the last of these.
+    """
+
+    target: Any
+    keys: Any  # the words of one per chain
+    factors: Any  # of the step size, one per chain
+    start: Any  # the number of its first draw
+    count: Any  # of draws
+    states: Any
+    slots: Any
+    visited: Any  # so many slots, from the first on
+    adaptation: Any
+
+
+class _Noise(NamedTuple):
+    """What a trajectory begins with."""
+
+    momentum: Any
+    kinetic: Any  # its energy
+    luck: Any  # the logarithm of a uniform number
+
+
+class _Moving(NamedTuple):
+    """One chain in the middle of a trajectory."""
+
+    position: Any
+    momentum: Any
+    force: Any  # the score, as momenta feel it
+    origin: State
+    origin_force: Any
+    energy: Any  # at the origin
+    worst: Any  # energy error so far
+    luck: Any
+
+
+class _Home(NamedTuple):
+    """One chain as it was when its draw began, in the coordinates that draws end in."""
+
+    state: State
+    moved: Any
+
+
+class _Pace(NamedTuple):
+    """Trajectories, the same for all chains; with a leading axis, one per trajectory of a call."""
+
+    size: Any  # of the steps
+    gradients: Any
+
+
+class _Learned(NamedTuple):
+    """What changes from draw to draw while step sizes adapt."""
+
+    adaptation: Adaptation
+    paces: _Pace
+
+
+class _Reached(NamedTuple):
+    """Where a trajectory leads that ends with a step."""
+
+    state: State
+    force: Any
+    rate: Any  # of acceptance
+    accepted: Any
+
+
+def run_passes(
+    given: Given,
+    length: int,
+    divergence: float,
+    adapts: bool,
+    total: Callable = jnp.sum,
+    passes: int | None = None,
+    least: int = 1,
+) -> tuple[State, Adaptation, Trail]:
+    """The draws of each chain, with at most `length` trajectories, each of which is in the trail.
+
+    Where it `adapts`, step sizes are those of an adaptation that all chains share, to the mean of
+    their acceptance, unless that is not active. `total` is the sum over the chains of all devices.
+    `passes`: exactly so many, which must do for all draws. `least`: what trajectories are known to
+    take in gradients.
+    """
+    target, keys, factors, start, count, states, slots, visited, adaptation = given
+    chains, dtype, several = len(keys), states.logdensity.dtype, len(slots.tuning.step_size) > 1
+    visited = visited if several else 1
+    start, count = start * visited, count * visited  # of trajectories
+    first_slot = _Coordinates.of(*slots.at(0))
+
+    def slot_of(number: Array) -> Any:
+        return number % visited if several else 0
+
+    def coordinates(slot: Any) -> _Coordinates:
+        return _Coordinates.of(*slots.at(slot)) if several else first_slot
+
+    def pace(number: Array, sizes: Array) -> _Pace:
+        slot = slot_of(number)
+        _, tuning = slots.at(slot)
+        uniform = _spread(start + number, dtype)
+        steps, size = jittered(uniform, tuning._replace(step_size=sizes[slot]))
+        return _Pace(size.astype(dtype), tuning.stages.astype(jnp.int32) * steps)
+
+    def step_sizes(now: Adaptation) -> Array:
+        return jnp.where(now.active, now.step_size(), slots.tuning.step_size)
+
+    def noise(number: Array) -> _Noise:
+        own = jax.vmap(key_of, (0, None))(keys, start + number)
+        momentum, uniform = jax.vmap(fresh_noise)(own, states.position)
+        return _Noise(momentum, jax.vmap(kinetic_energy)(momentum), jnp.log(uniform[:, 1]))
+
+    def learn(known: _Learned, number: Array, ends: Array, rate: Array) -> _Learned:
+        mean = total(rate) / total(jnp.ones(chains, dtype))
+        better = adapt(known.adaptation, mean[None])
+        mine = jnp.arange(len(slots.tuning.step_size)) == slot_of(number)
+        better = choose(mine & ends & (number < count), better, known.adaptation)
+        following = pace(number + 1, step_sizes(better))
+        paces = jax.tree.map(lambda all_, one: all_.at[number + 1].set(one), known.paces, following)
+        return _Learned(better, paces)
+
+    def into_next(number: Array, reached: _Reached, home: Any) -> tuple[_Reached, Any]:
+        """What a trajectory reached, in the coordinates of the next one's slot."""
+        if not several:
+            return reached, home
+        here, there = slot_of(number), slot_of(number + 1)
+        now, then, last = coordinates(here), coordinates(there), visited - 1
+        moved = home.moved | reached.accepted
+        carry = jax.vmap(carry_state, (None, 0, None, None))
+        state = carry(target, reached.state, now.lam, then.lam)
+        # A point that no slot moved keeps the coordinates it came with, as in `interleaved.draw`.
+        state = jax.vmap(choose)((there == last) & ~moved, home.state, state)
+        state = choose(here == there, reached.state, state)
+        home = choose(here == last, _Home(reached.state, jnp.zeros_like(moved)),
+                      _Home(home.state, moved))  # fmt: skip
+        return reached._replace(state=state, force=jax.vmap(then.pull)(state.score)), home
+
+    def some_passes(carried: Any) -> Any:
+        first = carried[2] + 1
+        ahead = jax.vmap(noise)(first + jnp.arange(-(-together // least)))
+
+        def one_pass(_: Any, carried: Any) -> Any:
+            moving, home, number, passed, rows, known = carried
+            size, gradients = (part[number] for part in (known.paces if adapts else planned))
+            ends = passed + 1 >= gradients
+            turn = partial(_turn, target, coordinates(slot_of(number)))
+            moving, reached, row = jax.vmap(turn, (0, None, 0))(moving, passed, size * factors)
+            rows = rows.at[number].set(row)  # at every pass: the last one of a trajectory stays
+            known = learn(known, number, ends, reached.rate) if adapts else known
+            reached, begun = into_next(number, reached, home)
+            fresh = jax.tree.map(lambda all_: all_[number + 1 - first], ahead)
+            following = jax.vmap(_begun)(reached.state, reached.force, fresh), begun
+            moving, home = choose(ends, following, (moving, home))
+            number = jnp.minimum(number + ends, length)  # what comes after the last is dropped
+            return moving, home, number, jnp.where(ends, 0, passed + 1), rows, known
+
+        return jax.lax.fori_loop(0, together, one_pass, carried)
+
+    together = int(np.clip(MOST_NUMBERS // (8 * chains * target.size), 1, PASSES))
+    shared = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], adaptation)
+    sizes = step_sizes(shared) if adapts else slots.tuning.step_size
+    planned = jax.vmap(pace, (0, None))(jnp.arange(length + 2), sizes)
+    known: Any = _Learned(shared, planned) if adapts else None
+    zero, nothing = jnp.zeros((), jnp.int32), jnp.zeros(chains, bool)
+    home = _Home(states, nothing) if several else None
+    before = _Reached(states, jax.vmap(first_slot.pull)(states.score), None, nothing)
+    before, home = into_next(zero - 1, before, home)
+    moving = jax.vmap(_begun)(before.state, before.force, noise(zero))
+    rows = jnp.zeros((length + 1, chains, 2 * target.size + 4), dtype)
+    carried = moving, home, zero, zero, rows, known
+    if passes is None:
+        carried = jax.lax.while_loop(lambda now: now[2] < count, some_passes, carried)
+    else:
+        carried = jax.lax.fori_loop(
+            0, -(-passes // together), lambda _, now: some_passes(now), carried
+        )
+    *_, rows, known = carried
+    trail = _read(rows, target.size, known.paces if adapts else planned, factors, divergence)
+    end = (part[:, count - 1] for part in (trail.position, trail.logdensity, trail.score))
+    states = choose(count > 0, State(*end), states)
+    if adapts:
+        repeat = partial(jnp.repeat, repeats=chains, axis=0)
+        adaptation = jax.tree.map(lambda leaf: repeat(leaf[None]), known.adaptation)
+    return states, adaptation, trail
+
+
+class _Coordinates(NamedTuple):
+    """Where trajectories of a slot run, and how."""
+
+    lam: Parameterization
+    push: Callable
+    pull: Callable
+    stages: Array
+
+    @classmethod
+    def of(cls, lam: Parameterization, tuning: Tuning) -> _Coordinates:
+        return cls(lam, *tuning.inverse_mass.halves(), tuning.stages.astype(jnp.int32))
+
+
+def _begun(state: State, force: Array, noise: _Noise) -> _Moving:
+    """A chain at the beginning of a trajectory."""
+    energy = noise.kinetic - state.logdensity
+    none = jnp.zeros_like(energy)
+    return _Moving(state.position, noise.momentum, force, state, force, energy, none, noise.luck)
+
+
+def _turn(
+    target: Target, through: _Coordinates, moving: _Moving, passed: Array, size: Array
+) -> tuple[_Moving, _Reached, Array]:
+    """One stage of the integrator: the chain after it, where that leads, and what to write down.
+
+    That is the position, the score, the log density, the energy, the acceptance rate and the
+    largest energy error, in one array: little ones would each take as long to write.
+    """
+    lam, push, pull, stages = through
+    dtype, stage = moving.energy.dtype, passed % stages
+    length, last = stages * size, stage == stages - 1
+    ends = (jnp.where(stages == LEAPFROG, 0.5, FIRST_KICK) * length).astype(dtype)
+    momentum = moving.momentum + jnp.where(stage == 0, ends, 0) * moving.force
+    position = moving.position + size * push(momentum)
+    value, score = _value_and_score(target, position, lam)
+    force = pull(score)
+    momentum = momentum + jnp.where(last, ends, length - 2 * ends).astype(dtype) * force
+    error = kinetic_energy(momentum) - value - moving.energy
+    error = jnp.where(jnp.isfinite(error), error, jnp.inf).astype(dtype)
+    worst = jnp.where(last, jnp.maximum(moving.worst, error), moving.worst)
+    accepted, rate = moving.luck < -error, jnp.exp(-jnp.maximum(error, 0))
+    there, back = State(position, value, score), (moving.origin, moving.origin_force)
+    state, kept_force = choose(accepted, (there, force), back)
+    energy = moving.energy + jnp.where(accepted, error, 0)
+    row = jnp.concatenate(
+        [state.position, state.score, jnp.stack([state.logdensity, energy, rate, worst])]
+    )
+    moving = moving._replace(position=position, momentum=momentum, force=force, worst=worst)
+    return moving, _Reached(state, kept_force, rate, accepted), row
+
+
+def _value_and_score(target: Target, position: Array, lam: Parameterization) -> tuple[Array, Array]:
+    """The log density and its gradient, whose parts are done before they are joined.
+
+    Otherwise XLA sums over a site's elements while it joins the parts, in a single thread.
+    """
+    cuts = np.cumsum([site.size for site in target.program.latents])[:-1]
+
+    def of_parts(parts: list[Array]) -> Array:
+        return target.logdensity(jnp.concatenate(parts), lam)
+
+    value, scores = jax.value_and_grad(of_parts)(jnp.split(position, cuts))
+    return value, jnp.concatenate(jax.lax.optimization_barrier(scores))
+
+
+def _read(rows: Array, size: int, paces: _Pace, factors: Array, divergence: float) -> Trail:
+    """What was written, (trajectory, chain, number), as the trail of the chains."""
+    rows = jnp.swapaxes(rows[:-1], 0, 1)
+    position, score, others = jnp.split(rows, [size, 2 * size], axis=-1)
+    level, energy, rate, worst = jnp.moveaxis(others, -1, 0)
+    sizes = factors[:, None] * paces.size[:-2]
+    gradients = jnp.broadcast_to(paces.gradients[:-2], level.shape)
+    info = Info(rate, worst > divergence, energy, gradients, jnp.zeros_like(gradients))
+    return Trail(position, score, level, sizes, info)
+
+
+def by_draws(trail: Trail, slots: int) -> Trail:
+    """The trail of draws, from that of trajectories in so many slots."""
+
+    def apart(leaf: Array) -> Array:
+        return leaf.reshape(leaf.shape[0], -1, slots)
+
+    last = (part[:, slots - 1 :: slots] for part in trail[:3])
+    return Trail(*last, *jax.tree.map(apart, trail[3:]))
+
+
+def _spread(number: Array, dtype: Any) -> Array:
+    """Numbers between 0 and 1, evenly spread however many there are: a Kronecker sequence."""
+    return (jnp.asarray(number, jnp.uint32) * np.uint32(GOLDEN) / 2.0**32).astype(dtype)
