@@ -17,13 +17,12 @@ from rich.console import Console
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError, DataError
 from autoreparam.experiments import page, protocol, store
-from autoreparam.experiments.board import run_jobs
 from autoreparam.experiments.budget import BUDGETS, METHODS, MODELS, RADON, batches, checked
 from autoreparam.experiments.ess import ess_of_each_chain, longest_stay, r_hat
 from autoreparam.experiments.exact import radon_posterior
 from autoreparam.experiments.fits import Prepared
-from autoreparam.experiments.lockstep import Job, Lane
 from autoreparam.experiments.problem import make_problems, values
+from autoreparam.experiments.queue import Job, Lane, run_jobs
 from autoreparam.experiments.reproduce import reproduce
 from autoreparam.experiments.theory import FunnelFit, funnel_lam
 from autoreparam.program.target import Target
@@ -147,16 +146,15 @@ def test_problems_of_different_sizes_run_together_and_each_has_its_posterior():
     def finished(job, drawn):
         found[job.lane] = drawn
 
-    key = jax.random.key(0)
-    assert not run_jobs(jobs, lanes, finished, key=key, leap=1, out_of_time=lambda: True)
+    assert not run_jobs(jobs, lanes, finished, out_of_time=lambda: True)
     assert not found
-    assert run_jobs(jobs, lanes, finished, key=key, leap=1)
+    assert run_jobs(jobs, lanes, finished)
     assert set(found) == set(lanes)
     for problem in problems:
         mean, sd = moments[problem.name]
         for method in ("CP", "NCP", "iHMC"):
             drawn, lane = found[problem.name, method], lanes[problem.name, method]
-            draws = np.asarray(values(problem.wide, drawn.positions, lane.lams[0]))
+            draws = np.asarray(values(problem.wide, drawn.positions, lane.lams[-1]))
             draws = draws[..., problem.real]
             assert draws.shape == (250, 60, problem.target.size)
             assert_moments_by_chains(draws, mean, sd)
@@ -184,9 +182,9 @@ def schools():
     with jax.enable_x64(False):
         lanes = {
             jobs[0].lane: eight_schools_lane([5, 1] + [0] * 8, 0.0),
-            jobs[1].lane: eight_schools_lane([5, -20] + [5] * 8, 1.0, 0.0),
+            jobs[1].lane: eight_schools_lane([5, -20] + [5] * 8, 0.0, 1.0),
         }
-        run_jobs(jobs, lanes, finished, key=jax.random.key(0), leap=4)
+        run_jobs(jobs, lanes, finished)
     return found
 
 

@@ -50,14 +50,14 @@ class Budget:
     pilot_rounds: int
     score_draws: int  # draws that λ is learned from
     pilot_steps: int
-    leap: int  # leapfrog steps per block for longer runs, whose number of steps it divides
+    short: int  # leapfrog steps: longer runs come later, and only those that can still win
     seed: int = 0
     protocol: int = 2  # raised when new results can no longer be compared with earlier ones
 
     def stages(self) -> tuple[tuple[int, ...], ...]:
-        """Numbers of leapfrog steps that run together: up to `leap`, and above."""
-        short = tuple(n for n in self.num_steps if n <= self.leap)
-        long = tuple(n for n in self.num_steps if n > self.leap)
+        """Numbers of leapfrog steps that run together: up to `short`, and above."""
+        short = tuple(n for n in self.num_steps if n <= self.short)
+        long = tuple(n for n in self.num_steps if n > self.short)
         return tuple(steps for steps in (short, long) if steps)
 
     def settings(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ BUDGETS = {
         pilot_rounds=2,
         score_draws=16000,
         pilot_steps=8,
-        leap=8,
+        short=8,
     ),
     # Minutes on two cores: the same protocol on a smaller scale.
     "quick": Budget(
@@ -99,7 +99,7 @@ BUDGETS = {
         pilot_rounds=2,
         score_draws=3200,
         pilot_steps=8,
-        leap=16,
+        short=16,
     ),
     # Seconds: for tests of the protocol itself.
     "smoke": Budget(
@@ -115,7 +115,7 @@ BUDGETS = {
         pilot_rounds=1,
         score_draws=200,
         pilot_steps=4,
-        leap=8,
+        short=8,
     ),
 }
 

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from autoreparam.experiments.budget import Budget
-from autoreparam.experiments.lockstep import Drawn, Lane
 from autoreparam.experiments.problem import Problem, values_and_scores
+from autoreparam.experiments.queue import Drawn, Lane
 from autoreparam.learn.elbo import fit_elbo
 from autoreparam.learn.score import fit_score
 from autoreparam.learn.settings import DEFAULTS
@@ -108,7 +108,7 @@ def lane(problem: Problem, method: str, known: dict[str, Prepared], budget: Budg
     noise = np.random.default_rng([budget.seed, *method.encode()]).normal(
         size=(budget.chains, problem.target.size)
     )
-    start = np.asarray(parts[0].loc) + np.asarray(parts[0].scale) * noise
+    start = np.asarray(parts[-1].loc) + np.asarray(parts[-1].scale) * noise
     lams = [part.parameterization(problem) for part in parts]
     return Lane(
         target=problem.wide,

@@ -15,9 +15,9 @@ from autoreparam.experiments.evidence import CONFIRMED, REFUTED, UNDECIDED, Clai
 from autoreparam.experiments.figures import draw_measured
 from autoreparam.experiments.figures_theory import draw_theory
 from autoreparam.experiments.lam import RadonLam, radon_lams
-from autoreparam.experiments.lockstep import SPREAD
 from autoreparam.experiments.problem import without_data
 from autoreparam.experiments.protocol import wanted
+from autoreparam.experiments.queue import SPREAD
 from autoreparam.experiments.store import Results
 from autoreparam.experiments.theory import (
     condition_errors,

@@ -20,7 +20,6 @@ import jax
 import numpy as np
 
 from autoreparam.experiments import store
-from autoreparam.experiments.board import run_jobs
 from autoreparam.experiments.budget import Budget
 from autoreparam.experiments.ess import ess_of_each_chain, longest_stay, r_hat
 from autoreparam.experiments.fits import (
@@ -32,8 +31,8 @@ from autoreparam.experiments.fits import (
     pilots,
     prepare,
 )
-from autoreparam.experiments.lockstep import Drawn, Job, Lane
 from autoreparam.experiments.problem import Problem, load_problems, values
+from autoreparam.experiments.queue import Drawn, Job, Lane, run_jobs
 from autoreparam.experiments.store import Results, mean_and_error
 
 
@@ -85,14 +84,11 @@ class Run:
         for number, steps in enumerate(self.budget.stages()):
             began = time.perf_counter()
             jobs = [job for name in self.problems for job in self._jobs(name, steps, lanes)]
-            leap = int(np.gcd.reduce([job.num_steps for job in jobs] + [self.budget.leap]))
             done = run_jobs(
                 jobs,
                 lanes,
                 lambda job, drawn: self._finish(job, drawn, lanes),
-                key=jax.random.key(self.budget.seed + number),
-                leap=leap,
-                unroll=leap if jax.default_backend() != "cpu" else 1,
+                seed=self.budget.seed + number,
                 out_of_time=self.out_of_time,
             )
             for name in self.problems:
@@ -176,7 +172,7 @@ def _fits_before(methods: tuple[str, ...]) -> list[str]:
 
 def measure(problem: Problem, job: Job, drawn: Drawn, lane: Lane, learning: int) -> dict[str, Any]:
     """A cell: ESS per 1000 gradients of sampling and in total, over chains, and how it went."""
-    draws = values(problem.wide, drawn.positions, lane.lams[0])
+    draws = values(problem.wide, drawn.positions, lane.lams[-1])
     each = jax.tree.map(lambda x: np.asarray(x)[problem.real], ess_of_each_chain(draws))
     smallest = each.paper.min(axis=0)  # over variables, of each chain
     slowest = int(each.paper.mean(axis=1).argmin())

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.lax import fori_loop, while_loop
 
 from autoreparam.mcmc.delayed import choose
 from autoreparam.mcmc.hmc import (
@@ -65,16 +66,30 @@ class _Noise(NamedTuple):
     luck: Any  # the logarithm of a uniform number
 
 
-class _Moving(NamedTuple):
-    """One chain in the middle of a trajectory."""
+class _Point(NamedTuple):
+    """One chain on its way."""
 
     position: Any
     momentum: Any
     force: Any  # the score, as momenta feel it
+    worst: Any  # energy error so far
+
+
+class _Seen(NamedTuple):
+    """What is known of a point and not needed to go on from it."""
+
+    logdensity: Any
+    score: Any
+    error: Any  # of the energy
+
+
+class _Moving(NamedTuple):
+    """One chain in the middle of a trajectory."""
+
+    point: _Point
     origin: State
     origin_force: Any
     energy: Any  # at the origin
-    worst: Any  # energy error so far
     luck: Any
 
 
@@ -116,13 +131,14 @@ def run_passes(
     total: Callable = jnp.sum,
     passes: int | None = None,
     least: int = 1,
+    rule: Callable = adapt,
 ) -> tuple[State, Adaptation, Trail]:
     """The draws of each chain, with at most `length` trajectories, each of which is in the trail.
 
-    Where it `adapts`, step sizes are those of an adaptation that all chains share, to the mean of
-    their acceptance, unless that is not active. `total` is the sum over the chains of all devices.
-    `passes`: exactly so many, which must do for all draws. `least`: what trajectories are known to
-    take in gradients.
+    Where it `adapts`, step sizes are those of an adaptation that all chains share, by a `rule` for
+    the mean of their acceptance, unless that is not active. `total` is the sum over the chains of
+    all devices. `passes`: exactly so many, which must do for all draws. `least`: every trajectory
+    takes a multiple of so many gradients, so that only then one may end.
     """
     target, keys, factors, start, count, states, slots, visited, adaptation = given
     chains, dtype, several = len(keys), states.logdensity.dtype, len(slots.tuning.step_size) > 1
@@ -153,7 +169,7 @@ def run_passes(
 
     def learn(known: _Learned, number: Array, ends: Array, rate: Array) -> _Learned:
         mean = total(rate) / total(jnp.ones(chains, dtype))
-        better = adapt(known.adaptation, mean[None])
+        better = rule(known.adaptation, mean[None])
         mine = jnp.arange(len(slots.tuning.step_size)) == slot_of(number)
         better = choose(mine & ends & (number < count), better, known.adaptation)
         following = pace(number + 1, step_sizes(better))
@@ -176,28 +192,36 @@ def run_passes(
                       _Home(home.state, moved))  # fmt: skip
         return reached._replace(state=state, force=jax.vmap(then.pull)(state.score)), home
 
+    def one_block(carried: Any, first: Array, ahead: _Noise) -> Any:
+        moving, home, number, passed, rows, known = carried
+        size, gradients = (part[number] for part in (known.paces if adapts else planned))
+        turn = jax.vmap(partial(_turn, target, coordinates(slot_of(number))), (0, 0, None, 0))
+        sizes = size * factors
+
+        def one_pass(turned: Any, now: Any) -> Any:
+            return turn(moving.energy, now[0], passed + turned, sizes)
+
+        begun = moving.point, _Seen(moving.energy, moving.point.force, moving.energy)
+        point, seen = one_pass(0, begun) if least == 1 else fori_loop(0, least, one_pass, begun)
+        moving, reached, row = jax.vmap(_looked)(moving, point, seen)
+        passed = passed + least
+        ends = passed >= gradients
+        rows = rows.at[number].set(row)  # always: the last one of a trajectory stays
+        known = learn(known, number, ends, reached.rate) if adapts else known
+        reached, begins = into_next(number, reached, home)
+        fresh = jax.tree.map(lambda all_: all_[number + 1 - first], ahead)
+        following = jax.vmap(_begun)(reached.state, reached.force, fresh), begins
+        moving, home = choose(ends, following, (moving, home))
+        number = jnp.minimum(number + ends, length)  # what comes after the last is dropped
+        return moving, home, number, jnp.where(ends, 0, passed), rows, known
+
     def some_passes(carried: Any) -> Any:
         first = carried[2] + 1
-        ahead = jax.vmap(noise)(first + jnp.arange(-(-together // least)))
-
-        def one_pass(_: Any, carried: Any) -> Any:
-            moving, home, number, passed, rows, known = carried
-            size, gradients = (part[number] for part in (known.paces if adapts else planned))
-            ends = passed + 1 >= gradients
-            turn = partial(_turn, target, coordinates(slot_of(number)))
-            moving, reached, row = jax.vmap(turn, (0, None, 0))(moving, passed, size * factors)
-            rows = rows.at[number].set(row)  # at every pass: the last one of a trajectory stays
-            known = learn(known, number, ends, reached.rate) if adapts else known
-            reached, begun = into_next(number, reached, home)
-            fresh = jax.tree.map(lambda all_: all_[number + 1 - first], ahead)
-            following = jax.vmap(_begun)(reached.state, reached.force, fresh), begun
-            moving, home = choose(ends, following, (moving, home))
-            number = jnp.minimum(number + ends, length)  # what comes after the last is dropped
-            return moving, home, number, jnp.where(ends, 0, passed + 1), rows, known
-
-        return jax.lax.fori_loop(0, together, one_pass, carried)
+        ahead = jax.vmap(noise)(first + jnp.arange(blocks))
+        return fori_loop(0, blocks, lambda _, now: one_block(now, first, ahead), carried)
 
     together = int(np.clip(MOST_NUMBERS // (8 * chains * target.size), 1, PASSES))
+    blocks = max(1, together // least)
     shared = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], adaptation)
     sizes = step_sizes(shared) if adapts else slots.tuning.step_size
     planned = jax.vmap(pace, (0, None))(jnp.arange(length + 2), sizes)
@@ -210,11 +234,10 @@ def run_passes(
     rows = jnp.zeros((length + 1, chains, 2 * target.size + 4), dtype)
     carried = moving, home, zero, zero, rows, known
     if passes is None:
-        carried = jax.lax.while_loop(lambda now: now[2] < count, some_passes, carried)
+        carried = while_loop(lambda now: now[2] < count, some_passes, carried)
     else:
-        carried = jax.lax.fori_loop(
-            0, -(-passes // together), lambda _, now: some_passes(now), carried
-        )
+        rounds = -(-passes // (blocks * least))
+        carried = fori_loop(0, rounds, lambda _, now: some_passes(now), carried)
     *_, rows, known = carried
     trail = _read(rows, target.size, known.paces if adapts else planned, factors, divergence)
     end = (part[:, count - 1] for part in (trail.position, trail.logdensity, trail.score))
@@ -241,39 +264,43 @@ class _Coordinates(NamedTuple):
 def _begun(state: State, force: Array, noise: _Noise) -> _Moving:
     """A chain at the beginning of a trajectory."""
     energy = noise.kinetic - state.logdensity
-    none = jnp.zeros_like(energy)
-    return _Moving(state.position, noise.momentum, force, state, force, energy, none, noise.luck)
+    point = _Point(state.position, noise.momentum, force, jnp.zeros_like(energy))
+    return _Moving(point, state, force, energy, noise.luck)
 
 
 def _turn(
-    target: Target, through: _Coordinates, moving: _Moving, passed: Array, size: Array
-) -> tuple[_Moving, _Reached, Array]:
-    """One stage of the integrator: the chain after it, where that leads, and what to write down.
+    target: Target, through: _Coordinates, energy: Array, point: _Point, passed: Array, size: Array
+) -> tuple[_Point, _Seen]:
+    """One stage of the integrator."""
+    lam, push, pull, stages = through
+    dtype, stage = energy.dtype, passed % stages
+    length, last = stages * size, stage == stages - 1
+    ends = (jnp.where(stages == LEAPFROG, 0.5, FIRST_KICK) * length).astype(dtype)
+    momentum = point.momentum + jnp.where(stage == 0, ends, 0) * point.force
+    position = point.position + size * push(momentum)
+    value, score = _value_and_score(target, position, lam)
+    force = pull(score)
+    momentum = momentum + jnp.where(last, ends, length - 2 * ends).astype(dtype) * force
+    error = kinetic_energy(momentum) - value - energy
+    error = jnp.where(jnp.isfinite(error), error, jnp.inf).astype(dtype)
+    worst = jnp.where(last, jnp.maximum(point.worst, error), point.worst)
+    return _Point(position, momentum, force, worst), _Seen(value, score, error)
+
+
+def _looked(moving: _Moving, point: _Point, seen: _Seen) -> tuple[_Moving, _Reached, Array]:
+    """The chain at a point of its trajectory, where that leads if it ends, what to write down.
 
     That is the position, the score, the log density, the energy, the acceptance rate and the
     largest energy error, in one array: little ones would each take as long to write.
     """
-    lam, push, pull, stages = through
-    dtype, stage = moving.energy.dtype, passed % stages
-    length, last = stages * size, stage == stages - 1
-    ends = (jnp.where(stages == LEAPFROG, 0.5, FIRST_KICK) * length).astype(dtype)
-    momentum = moving.momentum + jnp.where(stage == 0, ends, 0) * moving.force
-    position = moving.position + size * push(momentum)
-    value, score = _value_and_score(target, position, lam)
-    force = pull(score)
-    momentum = momentum + jnp.where(last, ends, length - 2 * ends).astype(dtype) * force
-    error = kinetic_energy(momentum) - value - moving.energy
-    error = jnp.where(jnp.isfinite(error), error, jnp.inf).astype(dtype)
-    worst = jnp.where(last, jnp.maximum(moving.worst, error), moving.worst)
-    accepted, rate = moving.luck < -error, jnp.exp(-jnp.maximum(error, 0))
-    there, back = State(position, value, score), (moving.origin, moving.origin_force)
-    state, kept_force = choose(accepted, (there, force), back)
-    energy = moving.energy + jnp.where(accepted, error, 0)
+    accepted, rate = moving.luck < -seen.error, jnp.exp(-jnp.maximum(seen.error, 0))
+    there = State(point.position, seen.logdensity, seen.score), point.force
+    state, force = choose(accepted, there, (moving.origin, moving.origin_force))
+    energy = moving.energy + jnp.where(accepted, seen.error, 0)
     row = jnp.concatenate(
-        [state.position, state.score, jnp.stack([state.logdensity, energy, rate, worst])]
+        [state.position, state.score, jnp.stack([state.logdensity, energy, rate, point.worst])]
     )
-    moving = moving._replace(position=position, momentum=momentum, force=force, worst=worst)
-    return moving, _Reached(state, kept_force, rate, accepted), row
+    return moving._replace(point=point), _Reached(state, force, rate, accepted), row
 
 
 def _value_and_score(target: Target, position: Array, lam: Parameterization) -> tuple[Array, Array]:

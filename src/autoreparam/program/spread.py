@@ -32,7 +32,7 @@ def spread(program: Program, names: Iterable[str], chains: int = 1) -> Program:
     for i in apart:
         _check(labels[i], program.data[i], len(devices))
     if not apart or len(devices) == 1:
-        return program
+        return _placed(program)
     size = sum(_bytes(program.data[i]) for i in apart)
     width = _width(size, _room(devices[0]), len(devices), chains)
     mesh, data = Mesh(np.array(devices).reshape(-1, width), (CHAINS, ROWS)), []
@@ -40,6 +40,13 @@ def spread(program: Program, names: Iterable[str], chains: int = 1) -> Program:
         axes = PartitionSpec(ROWS) if i in apart else PartitionSpec()  # a copy for each
         data.append(jax.device_put(value, NamedSharding(mesh, axes)))
     return Program(structure, tuple(data))
+
+
+def _placed(program: Program) -> Program:
+    """The program with its data on an accelerator, which otherwise fetches them at every call."""
+    if jax.default_backend() == "cpu" or jax.process_count() > 1:
+        return program
+    return Program(program.structure, jax.device_put(program.data))
 
 
 def _width(size: int, room: float, devices: int, chains: int) -> int:
