@@ -39,10 +39,11 @@ def test_options_that_the_compiler_does_not_know_are_left_out():
     assert compiled._taken((unknown, *compiled.TO_RUN_OFTEN)) == compiled.TO_RUN_OFTEN
 
 
-def test_other_backends_compile_as_they_always_do(monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+@pytest.mark.parametrize(("backend", "taken"), [("gpu", compiled.ON_GPU), ("tpu", ())])
+def test_other_backends_take_none_of_a_cpus_options(monkeypatch, backend, taken):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
     compiled._taken.cache_clear()
-    assert compiled._taken(compiled.TO_RUN_RARELY) == ()
+    assert compiled._taken(compiled.TO_RUN_RARELY) == taken
     compiled._taken.cache_clear()
 
 

@@ -108,6 +108,7 @@ def test_ctrl_c_during_warmup_returns_a_tree_without_draws(monkeypatch):
     tree = ar.sample(groups, (Y,), progress=False, **KEYWORDS)
     assert tree.attrs["interrupted"] == 1
     assert tree["posterior"].sizes["draw"] == 0
+    assert "No draws: the run ended during warm-up." in str(ar.summary(tree))
 
 
 # -- after the last draw ----------------------------------------------------------------------

@@ -350,10 +350,12 @@ def test_efficiency_is_what_arviz_says_of_the_worst_latent(program):
         ess = arviz_stats.ess(latents, method=method, **tails)
         return min(float(ess[name].min()) for name in ess.data_vars)
 
-    assert found.ess == min(smallest("bulk"), smallest("tail"))
-    assert found.ess_mean == smallest("mean")
+    # Equal but for rounding, which is not the same on every processor.
+    assert found.ess == pytest.approx(min(smallest("bulk"), smallest("tail")), rel=1e-12)
+    assert found.ess_mean == pytest.approx(smallest("mean"), rel=1e-12)
     r_hat = arviz_stats.rhat(latents)
-    assert found.r_hat == max(float(r_hat[name].max()) for name in r_hat.data_vars)
+    largest = max(float(r_hat[name].max()) for name in r_hat.data_vars)
+    assert found.r_hat == pytest.approx(largest, rel=1e-12)
     assert found.ess_per_1000_sampling == pytest.approx(found.ess / 0.7)
     assert found.ess_per_1000_total == pytest.approx(found.ess / 1.0)
     assert found.ess_mean_per_1000_total == pytest.approx(found.ess_mean)

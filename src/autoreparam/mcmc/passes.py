@@ -138,7 +138,7 @@ def run_passes(
     Where it `adapts`, step sizes are those of an adaptation that all chains share, by a `rule` for
     the mean of their acceptance, unless that is not active. `total` is the sum over the chains of
     all devices. `passes`: exactly so many, which must do for all draws. `least`: every trajectory
-    takes a multiple of so many gradients, so that only then one may end.
+    takes a multiple of so many gradients, and only after these is its energy looked at.
     """
     target, keys, factors, start, count, states, slots, visited, adaptation = given
     chains, dtype, several = len(keys), states.logdensity.dtype, len(slots.tuning.step_size) > 1
@@ -198,13 +198,14 @@ def run_passes(
         turn = jax.vmap(partial(_turn, target, coordinates(slot_of(number))), (0, 0, None, 0))
         sizes = size * factors
 
-        def one_pass(turned: Any, now: Any) -> Any:
-            return turn(moving.energy, now[0], passed + turned, sizes)
+        def one_pass(more: Any, point: _Point) -> _Point:
+            there, _ = turn(moving.energy, point, passed + more, sizes)
+            return there._replace(worst=point.worst)
 
-        begun = moving.point, _Seen(moving.energy, moving.point.force, moving.energy)
-        point, seen = one_pass(0, begun) if least == 1 else fori_loop(0, least, one_pass, begun)
-        moving, reached, row = jax.vmap(_looked)(moving, point, seen)
+        point = fori_loop(0, least - 1, one_pass, moving.point) if least > 1 else moving.point
         passed = passed + least
+        point, seen = turn(moving.energy, point, passed - 1, sizes)
+        moving, reached, row = jax.vmap(_looked)(moving, point, seen)
         ends = passed >= gradients
         rows = rows.at[number].set(row)  # always: the last one of a trajectory stays
         known = learn(known, number, ends, reached.rate) if adapts else known

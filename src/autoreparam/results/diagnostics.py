@@ -242,6 +242,8 @@ def kept_every(tree: xarray.DataTree) -> int:
 
 
 def _in_a_line(found: Efficiency, every: int) -> str:
+    if not found.draws:
+        return "No draws: the run ended during warm-up. The λ is what it had learned by then."
     kept = f", one in {every} of those drawn" if every > 1 else ""
     return (
         f"{found.chains} chains of {found.draws} draws{kept}, {found.divergences} divergences. "
