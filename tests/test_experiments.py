@@ -16,7 +16,7 @@ from rich.console import Console
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError, DataError
-from autoreparam.experiments import page, protocol, store
+from autoreparam.experiments import page, protocol, queue, store
 from autoreparam.experiments.budget import BUDGETS, METHODS, MODELS, RADON, batches, checked
 from autoreparam.experiments.ess import ess_of_each_chain, longest_stay, r_hat
 from autoreparam.experiments.exact import radon_posterior
@@ -165,9 +165,9 @@ def test_problems_of_different_sizes_run_together_and_each_has_its_posterior():
 
 def eight_schools_lane(start, *lams):
     problem = make_problems(["schools"], [ar.zoo.load("eight_schools")])[0]
-    mass = np.array([9.0, 9.0] + [1.0] * 8, np.float32)
+    start, mass = np.array([start, [9.0, 9.0] + [1.0] * 8], problem.target.program.dtype)
     lams = tuple(map(problem.constant, lams))
-    return Lane(problem.wide, lams, (mass,) * len(lams), np.tile(np.float32(start), (40, 1)))
+    return Lane(problem.wide, lams, (mass,) * len(lams), np.tile(start, (40, 1)))
 
 
 @pytest.fixture(scope="module")
@@ -201,6 +201,27 @@ def test_interleaved_chains_leave_the_tip_of_a_funnel_in_single_precision(school
     assert log_tau.dtype == np.float32
     assert np.mean(np.diff(log_tau, axis=0) == 0) < 0.5
     assert np.mean(log_tau[-1] > -19) > 0.9
+
+
+@pytest.mark.slow
+def test_however_runs_are_cut_into_calls_their_draws_are_the_same(monkeypatch):
+    jobs = [Job("schools", "NCP", 4, 1, 30, 20, 40), Job("schools", "iHMC", 2, 2, 10, 0, 25)]
+    lanes = {
+        jobs[0].lane: eight_schools_lane([5, 1] + [0] * 8, 0.0),
+        jobs[1].lane: eight_schools_lane([5, 1] + [5] * 8, 0.0, 1.0),
+    }
+    found = []
+    for gradients in (1024, 40):
+        monkeypatch.setattr(queue, "GRADIENTS", gradients)
+        drawn = {}
+        assert run_jobs(jobs, lanes, lambda job, result, all_=drawn: all_.update({job: result}))
+        found.append(drawn)
+    for job in jobs:
+        one, other = (drawn[job] for drawn in found)
+        assert one.positions.shape == (job.draws, 40, 10)
+        np.testing.assert_allclose(one.positions, other.positions, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(one.acceptance, other.acceptance, atol=1e-6)
+        np.testing.assert_allclose(one.step_size, other.step_size, rtol=1e-9)
 
 
 def test_coordinates_that_fill_up_a_shape_stay_still():

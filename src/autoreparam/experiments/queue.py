@@ -38,7 +38,7 @@ from autoreparam.program.compiled import often
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
-PASSES = 1024  # gradients of every chain per call
+GRADIENTS = 1024  # of every chain per call
 TARGET_ACCEPT = 0.75
 SIGN_RATE = 0.02  # of the log step sizes per draw, the paper's rule
 LATER = 3  # the power of a draw's number with which its step size counts in the mean
@@ -109,10 +109,12 @@ def run_jobs(
     seed: int = 0,
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Runs all jobs, calling `finished` as each ends; false if time ran out first.
+    """Runs all jobs, calling `finished` as each ends; false if some are left.
 
-    A job waits until it has a lane; `finished` may free lanes for others.
+    That is when time runs out. A job waits until it has a lane; `finished` may free lanes for
+    others.
     """
+    assert all(job.per_draw <= GRADIENTS and job.adapt <= job.warmup for job in jobs)
     # The longest first, so that all groups end together.
     waiting = sorted(jobs, key=lambda job: (not job.urgent, -job.leapfrogs))
     longest = max((job.leapfrogs for job in jobs), default=1)
@@ -124,8 +126,7 @@ def run_jobs(
     while True:
         ready = [job for job in waiting if job.lane in lanes_of][: width - len(groups)]
         for job in ready:
-            key = np.random.SeedSequence([seed, jobs.index(job)]).generate_state(1)[0]
-            groups.append(_Group(job, lanes_of[job.lane], slots, PASSES // least, key))
+            groups.append(_Group(job, lanes_of[job.lane], slots, GRADIENTS // least, seed))
             waiting.remove(job)
         if not groups:
             return not waiting
@@ -133,10 +134,11 @@ def run_jobs(
         givens = [group.given._replace(count=count) for group, count in zip(groups, counts)]
         # What groups without a job do is of no consequence.
         givens += [givens[0]] * (width - len(groups))
-        found = advance(tuple(givens), length=PASSES // least, least=least, together=together)
+        found = advance(tuple(givens), passes=GRADIENTS, least=least, together=together)
         for group, count, what in zip(groups, counts, found):
             group.went_on(count, *what)
-        jax.block_until_ready(found)
+        jax.block_until_ready([group.buffer for group in groups])
+        del found, what  # gigabytes, which the next call needs
         for group in [group for group in groups if group.done == group.job.total]:
             groups.remove(group)  # one at a time: the draws of one job may be gigabytes
             finished(group.job, group.drawn())
@@ -144,9 +146,9 @@ def run_jobs(
             return not waiting and not groups
 
 
-@partial(often, static_argnames=("length", "least", "together"))
+@partial(often, static_argnames=("passes", "least", "together"))
 def advance(
-    givens: tuple[Given, ...], *, length: int, least: int, together: bool
+    givens: tuple[Given, ...], *, passes: int, least: int, together: bool
 ) -> list[tuple[State, Adaptation, Array, Array]]:
     """Each group's chains and step sizes after a call, its positions and its acceptance rates.
 
@@ -156,10 +158,10 @@ def advance(
     others = _stacked([given._replace(target=None) for given in givens])
     run = partial(
         run_passes,
-        length=length,
+        length=passes // least,
         divergence=DEFAULTS.divergence,
         adapts=True,
-        passes=PASSES,
+        passes=passes,
         least=least,
         rule=by_sign,
     )
@@ -190,11 +192,12 @@ class _Group:
         first = np.full((chains, slots), size**-0.25, dtype)
         tuning = partial(tuning_like, target, step_size=first[0, 0], num_steps=job.num_steps)
         tunings = [tuning(inverse_mass=Metric.of(mass).plain()) for mass in lane.inverse_mass]
-        fill = slots - job.slots  # with what is not visited
+        fill = slots - len(lane.lams)  # with what is not visited
+        own = [seed, job.num_steps, *job.problem.encode(), 0, *job.method.encode()]
         self.given = jax.device_put(
             Given(
                 target=target,
-                keys=chain_keys(seed, chains),
+                keys=chain_keys(np.random.SeedSequence(own).generate_state(1)[0], chains),
                 factors=np.exp(SPREAD * np.linspace(-1, 1, chains)).astype(dtype),
                 start=0,
                 count=0,
@@ -202,7 +205,7 @@ class _Group:
                 slots=stack_slots(
                     [*lane.lams, *lane.lams[-1:] * fill], [*tunings, *tunings[-1:] * fill]
                 ),
-                visited=job.slots,
+                visited=len(lane.lams),
                 adaptation=begin_adaptation(first, job.adapt > 0, TARGET_ACCEPT),
             )
         )
@@ -213,7 +216,7 @@ class _Group:
     def next_draws(self) -> int:
         """How many there are in the next call: none crosses the end of adaptation."""
         end = self.job.adapt if self.done < self.job.adapt else self.job.total
-        return min(PASSES // self.job.per_draw, end - self.done)
+        return min(GRADIENTS // self.job.per_draw, end - self.done)
 
     def went_on(
         self, count: int, states: State, adaptation: Adaptation, positions: Array, rates: Array

@@ -133,12 +133,15 @@ def run_passes(
     least: int = 1,
     rule: Callable = adapt,
 ) -> tuple[State, Adaptation, Trail]:
-    """The draws of each chain, with at most `length` trajectories, each of which is in the trail.
+    """The draws of each chain, with at most `length` trajectories.
+
+    The trail has an entry for each of these, without an axis for slots: see `by_draws`.
 
     Where it `adapts`, step sizes are those of an adaptation that all chains share, by a `rule` for
     the mean of their acceptance, unless that is not active. `total` is the sum over the chains of
-    all devices. `passes`: exactly so many, which must do for all draws. `least`: every trajectory
-    takes a multiple of so many gradients, and only after these is its energy looked at.
+    all devices. `passes`: at least so many, and no look at whether all draws are made. `least`: a
+    number that divides the gradients of every trajectory; only after so many is its energy looked
+    at.
     """
     target, keys, factors, start, count, states, slots, visited, adaptation = given
     chains, dtype, several = len(keys), states.logdensity.dtype, len(slots.tuning.step_size) > 1
