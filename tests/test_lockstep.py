@@ -128,7 +128,7 @@ def test_a_draw_of_an_interleaved_run_is_a_trajectory_in_each_slot():
 
 
 @pytest.mark.slow
-def test_interleaved_chains_have_the_posterior_and_leave_the_tip_of_a_funnel(accelerator, float32):
+def test_interleaved_chains_have_the_posterior(accelerator, float32):
     problem = ar.zoo.load("eight_schools")
     expected = eight_schools(problem.kwargs["y"], problem.kwargs["sigma"])
     tree = ar.sample(problem.model, problem.args, problem.kwargs, draws=300, warmup=300, chains=64,

@@ -20,7 +20,7 @@ STORIES = {
     "eight_schools": (
         "Eight schools",
         "Little data about each school: centered, the posterior is a funnel that is hard to "
-        "sample, as R-hat and divergences show. For so small a model non-centered is already "
+        "sample, as the divergences show. For so small a model non-centered is already "
         "close to the best: learning λ costs little there, but gains nothing.",
     ),
 }

@@ -41,7 +41,9 @@ from autoreparam.program.target import Target
 GRADIENTS = 1024  # of every chain per call
 TARGET_ACCEPT = 0.75
 SIGN_RATE = 0.02  # of the log step sizes per draw, the paper's rule
-LATER = 3  # the power of a draw's number with which its step size counts in the mean
+# The power of a draw's number with which its step size counts in the mean: the first tenth of
+# adaptation, in which it may still be far off, has a ten-thousandth of the weight.
+LATER = 3
 SPREAD = 0.1  # of the log step sizes, in both directions
 
 

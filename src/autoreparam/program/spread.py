@@ -24,7 +24,7 @@ def spread(program: Program, names: Iterable[str], chains: int = 1) -> Program:
     """The program with the rows of these arguments spread over the devices of this process.
 
     Nothing else changes: whatever is compiled for such data has each device work on its own rows,
-    and adds up what they find.
+    and adds up what they find. Without such arguments, an accelerator has all of the data.
     """
     devices, structure = jax.local_devices(), program.structure
     labels = structure.arguments.names(structure.model)
