@@ -2,8 +2,9 @@
 
 On an accelerator a pass of a loop whose end is not known beforehand takes longer than a small
 model's gradient, and so does a kernel that only some chains need. Here every pass is one gradient
-of every chain: trajectories have equally many steps in all chains, and where they end, the draw is
-written down and the next ones begin, without a branch. There are no second tries.
+of every chain: trajectories have equally many steps in all chains, and where they end, the next
+ones begin without a branch. A draw is written down while the next one is on its way, since what
+waits for nothing takes no time. There are no second tries.
 """
 
 from __future__ import annotations
@@ -22,18 +23,15 @@ from autoreparam.mcmc.delayed import choose
 from autoreparam.mcmc.hmc import (
     Info,
     State,
-    Tuning,
     fresh_noise,
     jittered,
     key_of,
     kinetic_energy,
 )
-from autoreparam.mcmc.integrator import FIRST_KICK, LEAPFROG
 from autoreparam.mcmc.interleaved import carry_state
+from autoreparam.mcmc.stage import Coordinates, Point, Seen, one_stage
 from autoreparam.mcmc.step_size import Adaptation, adapt
 from autoreparam.mcmc.trail import Trail
-from autoreparam.program.parameterization import Parameterization
-from autoreparam.program.target import Target
 
 MOST_NUMBERS = 2**28  # in the draws and scores of a call: a gigabyte, or two
 PASSES = 32  # of the loop without a look at whether it is done: those too many are dropped
@@ -66,31 +64,22 @@ class _Noise(NamedTuple):
     luck: Any  # the logarithm of a uniform number
 
 
-class _Point(NamedTuple):
-    """One chain on its way."""
-
-    position: Any
-    momentum: Any
-    force: Any  # the score, as momenta feel it
-    worst: Any  # energy error so far
-
-
-class _Seen(NamedTuple):
-    """What is known of a point and not needed to go on from it."""
-
-    logdensity: Any
-    score: Any
-    error: Any  # of the energy
-
-
 class _Moving(NamedTuple):
     """One chain in the middle of a trajectory."""
 
-    point: _Point
+    point: Point
     origin: State
     origin_force: Any
     energy: Any  # at the origin
     luck: Any
+
+
+class _Ended(NamedTuple):
+    """What is known of the trajectory before, apart from where it led."""
+
+    energy: Any  # of that place
+    rate: Any  # of acceptance
+    worst: Any  # energy error on the way
 
 
 class _Home(NamedTuple):
@@ -119,8 +108,8 @@ class _Reached(NamedTuple):
 
     state: State
     force: Any
-    rate: Any  # of acceptance
     accepted: Any
+    ended: _Ended
 
 
 def run_passes(
@@ -147,13 +136,13 @@ def run_passes(
     chains, dtype, several = len(keys), states.logdensity.dtype, len(slots.tuning.step_size) > 1
     visited = visited if several else 1
     start, count = start * visited, count * visited  # of trajectories
-    first_slot = _Coordinates.of(*slots.at(0))
+    first_slot = Coordinates.of(*slots.at(0))
 
     def slot_of(number: Array) -> Any:
         return number % visited if several else 0
 
-    def coordinates(slot: Any) -> _Coordinates:
-        return _Coordinates.of(*slots.at(slot)) if several else first_slot
+    def coordinates(slot: Any) -> Coordinates:
+        return Coordinates.of(*slots.at(slot)) if several else first_slot
 
     def pace(number: Array, sizes: Array) -> _Pace:
         slot = slot_of(number)
@@ -195,32 +184,37 @@ def run_passes(
                       _Home(home.state, moved))  # fmt: skip
         return reached._replace(state=state, force=jax.vmap(then.pull)(state.score)), home
 
+    def written(carried: Any) -> Array:
+        """The rows with what the trajectory before led to."""
+        moving, home, ended, number, _, rows, _ = carried
+        return rows.at[number].set(jax.vmap(_row)(home.state if several else moving.origin, ended))
+
     def one_block(carried: Any, first: Array, ahead: _Noise) -> Any:
-        moving, home, number, passed, rows, known = carried
+        moving, home, ended, number, passed, rows, known = carried
+        rows = written(carried)  # in every pass of a trajectory, beside the gradient
         size, gradients = (part[number] for part in (known.paces if adapts else planned))
-        turn = jax.vmap(partial(_turn, target, coordinates(slot_of(number))), (0, 0, None, 0))
+        turn = jax.vmap(partial(one_stage, target, coordinates(slot_of(number))), (0, 0, None, 0))
         sizes = size * factors
 
-        def one_pass(more: Any, point: _Point) -> _Point:
+        def one_pass(more: Any, point: Point) -> Point:
             there, _ = turn(moving.energy, point, passed + more, sizes)
             return there._replace(worst=point.worst)
 
         point = fori_loop(0, least - 1, one_pass, moving.point) if least > 1 else moving.point
         passed = passed + least
         point, seen = turn(moving.energy, point, passed - 1, sizes)
-        moving, reached, row = jax.vmap(_looked)(moving, point, seen)
+        moving, reached = jax.vmap(_looked)(moving, point, seen)
         ends = passed >= gradients
-        rows = rows.at[number].set(row)  # always: the last one of a trajectory stays
-        known = learn(known, number, ends, reached.rate) if adapts else known
+        known = learn(known, number, ends, reached.ended.rate) if adapts else known
         reached, begins = into_next(number, reached, home)
         fresh = jax.tree.map(lambda all_: all_[number + 1 - first], ahead)
-        following = jax.vmap(_begun)(reached.state, reached.force, fresh), begins
-        moving, home = choose(ends, following, (moving, home))
-        number = jnp.minimum(number + ends, length)  # what comes after the last is dropped
-        return moving, home, number, jnp.where(ends, 0, passed), rows, known
+        following = jax.vmap(_begun)(reached.state, reached.force, fresh), begins, reached.ended
+        moving, home, ended = choose(ends, following, (moving, home, ended))
+        number = jnp.minimum(number + ends, length + 1)  # what comes after the last is dropped
+        return moving, home, ended, number, jnp.where(ends, 0, passed), rows, known
 
     def some_passes(carried: Any) -> Any:
-        first = carried[2] + 1
+        first = carried[3] + 1
         ahead = jax.vmap(noise)(first + jnp.arange(blocks))
         return fori_loop(0, blocks, lambda _, now: one_block(now, first, ahead), carried)
 
@@ -228,22 +222,25 @@ def run_passes(
     blocks = max(1, together // least)
     shared = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], adaptation)
     sizes = step_sizes(shared) if adapts else slots.tuning.step_size
-    planned = jax.vmap(pace, (0, None))(jnp.arange(length + 2), sizes)
+    planned = jax.vmap(pace, (0, None))(jnp.arange(length + 3), sizes)
     known: Any = _Learned(shared, planned) if adapts else None
     zero, nothing = jnp.zeros((), jnp.int32), jnp.zeros(chains, bool)
     home = _Home(states, nothing) if several else None
-    before = _Reached(states, jax.vmap(first_slot.pull)(states.score), None, nothing)
+    none = _Ended(*[jnp.zeros(chains, dtype)] * 3)
+    before = _Reached(states, jax.vmap(first_slot.pull)(states.score), nothing, none)
     before, home = into_next(zero - 1, before, home)
     moving = jax.vmap(_begun)(before.state, before.force, noise(zero))
-    rows = jnp.zeros((length + 1, chains, 2 * target.size + 4), dtype)
-    carried = moving, home, zero, zero, rows, known
+    rows = jnp.zeros((length + 2, chains, 2 * target.size + 4), dtype)
+    carried = moving, home, none, zero, zero, rows, known
     if passes is None:
-        carried = while_loop(lambda now: now[2] < count, some_passes, carried)
+        carried = while_loop(lambda now: now[3] < count, some_passes, carried)
     else:
         rounds = -(-passes // (blocks * least))
         carried = fori_loop(0, rounds, lambda _, now: some_passes(now), carried)
-    *_, rows, known = carried
-    trail = _read(rows, target.size, known.paces if adapts else planned, factors, divergence)
+    known = carried[-1]
+    trail = _read(
+        written(carried), target.size, known.paces if adapts else planned, factors, divergence
+    )
     end = (part[:, count - 1] for part in (trail.position, trail.logdensity, trail.score))
     states = choose(count > 0, State(*end), states)
     if adapts:
@@ -252,82 +249,36 @@ def run_passes(
     return states, adaptation, trail
 
 
-class _Coordinates(NamedTuple):
-    """Where trajectories of a slot run, and how."""
-
-    lam: Parameterization
-    push: Callable
-    pull: Callable
-    stages: Array
-
-    @classmethod
-    def of(cls, lam: Parameterization, tuning: Tuning) -> _Coordinates:
-        return cls(lam, *tuning.inverse_mass.halves(), tuning.stages.astype(jnp.int32))
-
-
 def _begun(state: State, force: Array, noise: _Noise) -> _Moving:
     """A chain at the beginning of a trajectory."""
     energy = noise.kinetic - state.logdensity
-    point = _Point(state.position, noise.momentum, force, jnp.zeros_like(energy))
+    point = Point(state.position, noise.momentum, force, jnp.zeros_like(energy))
     return _Moving(point, state, force, energy, noise.luck)
 
 
-def _turn(
-    target: Target, through: _Coordinates, energy: Array, point: _Point, passed: Array, size: Array
-) -> tuple[_Point, _Seen]:
-    """One stage of the integrator."""
-    lam, push, pull, stages = through
-    dtype, stage = energy.dtype, passed % stages
-    length, last = stages * size, stage == stages - 1
-    ends = (jnp.where(stages == LEAPFROG, 0.5, FIRST_KICK) * length).astype(dtype)
-    momentum = point.momentum + jnp.where(stage == 0, ends, 0) * point.force
-    position = point.position + size * push(momentum)
-    value, score = _value_and_score(target, position, lam)
-    force = pull(score)
-    momentum = momentum + jnp.where(last, ends, length - 2 * ends).astype(dtype) * force
-    error = kinetic_energy(momentum) - value - energy
-    error = jnp.where(jnp.isfinite(error), error, jnp.inf).astype(dtype)
-    worst = jnp.where(last, jnp.maximum(point.worst, error), point.worst)
-    return _Point(position, momentum, force, worst), _Seen(value, score, error)
-
-
-def _looked(moving: _Moving, point: _Point, seen: _Seen) -> tuple[_Moving, _Reached, Array]:
-    """The chain at a point of its trajectory, where that leads if it ends, what to write down.
-
-    That is the position, the score, the log density, the energy, the acceptance rate and the
-    largest energy error, in one array: little ones would each take as long to write.
-    """
+def _looked(moving: _Moving, point: Point, seen: Seen) -> tuple[_Moving, _Reached]:
+    """The chain at a point of its trajectory, and where that leads if it ends."""
     accepted, rate = moving.luck < -seen.error, jnp.exp(-jnp.maximum(seen.error, 0))
     there = State(point.position, seen.logdensity, seen.score), point.force
     state, force = choose(accepted, there, (moving.origin, moving.origin_force))
     energy = moving.energy + jnp.where(accepted, seen.error, 0)
-    row = jnp.concatenate(
-        [state.position, state.score, jnp.stack([state.logdensity, energy, rate, point.worst])]
-    )
-    return moving._replace(point=point), _Reached(state, force, rate, accepted), row
+    ended = _Ended(energy, rate, point.worst)
+    return moving._replace(point=point), _Reached(state, force, accepted, ended)
 
 
-def _value_and_score(target: Target, position: Array, lam: Parameterization) -> tuple[Array, Array]:
-    """The log density and its gradient, whose parts are done before they are joined.
-
-    Otherwise XLA sums over a site's elements while it joins the parts, in a single thread.
-    """
-    cuts = np.cumsum([site.size for site in target.program.latents])[:-1]
-
-    def of_parts(parts: list[Array]) -> Array:
-        return target.logdensity(jnp.concatenate(parts), lam)
-
-    value, scores = jax.value_and_grad(of_parts)(jnp.split(position, cuts))
-    return value, jnp.concatenate(jax.lax.optimization_barrier(scores))
+def _row(state: State, ended: _Ended) -> Array:
+    """What is written down, in one array: little ones would each take as long to write."""
+    position, logdensity, score = state
+    return jnp.concatenate([position, score, jnp.stack([logdensity, *ended])])
 
 
 def _read(rows: Array, size: int, paces: _Pace, factors: Array, divergence: float) -> Trail:
     """What was written, (trajectory, chain, number), as the trail of the chains."""
-    rows = jnp.swapaxes(rows[:-1], 0, 1)
+    rows = jnp.swapaxes(rows[1:-1], 0, 1)
     position, score, others = jnp.split(rows, [size, 2 * size], axis=-1)
     level, energy, rate, worst = jnp.moveaxis(others, -1, 0)
-    sizes = factors[:, None] * paces.size[:-2]
-    gradients = jnp.broadcast_to(paces.gradients[:-2], level.shape)
+    sizes = factors[:, None] * paces.size[:-3]
+    gradients = jnp.broadcast_to(paces.gradients[:-3], level.shape)
     info = Info(rate, worst > divergence, energy, gradients, jnp.zeros_like(gradients))
     return Trail(position, score, level, sizes, info)
 
