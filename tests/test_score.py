@@ -16,7 +16,8 @@ import autoreparam as ar
 from autoreparam.errors import AutoreparamError
 from autoreparam.learn.informed import informed
 from autoreparam.learn.objective import Draws, coupled, inflations, saved
-from autoreparam.learn.score import _out_of_necks, fit_draws, fit_score
+from autoreparam.learn.necks import depths_of, out_of_necks
+from autoreparam.learn.score import fit_draws, fit_score
 from autoreparam.learn.settings import ScoreSettings
 from autoreparam.program.target import Target
 
@@ -241,7 +242,7 @@ def test_a_model_without_candidates_is_sampled_as_it_is():
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own scales", "one scale"])
-def test_elements_with_scales_of_their_own_stay_out_of_their_necks(shared):
+def test_elements_stay_out_of_the_necks_of_their_scales(shared):
     spread = np.array([0.01] * 40 + [1.0, 2.0, 4.0])
 
     def model():
@@ -252,17 +253,17 @@ def test_elements_with_scales_of_their_own_stay_out_of_their_necks(shared):
             numpyro.sample("x", dist.Normal(0.0, jnp.exp(one if shared else own)))
 
     target = Target(ar.inspect(model))
-    centered = ar.Parameterization.centered(target.program)
     rng = np.random.default_rng(0)
     own, one = rng.normal(size=(500, 43)) * spread, 2 * rng.normal(size=(500, 1))
-    x = rng.normal(size=(500, 43)) * np.exp(one if shared else own)
-    rows = np.concatenate([own, one, x], axis=1)
-    found = _out_of_necks(target, rows, centered, centered, ScoreSettings())["x"]
-    necks = slice(40, 40 if shared else 43)
-    below = 1.645 * spread[necks]  # how far the lowest twentieth is from the median
-    np.testing.assert_allclose(found[necks], np.log(3) / below, rtol=0.2)
-    assert (found[: necks.start] == 1).all()
-    assert (found[necks.stop :] == 1).all()
+    centered, settings = ar.Parameterization.centered(target.program), ScoreSettings()
+    log_scales = {"x": np.broadcast_to(one, own.shape) if shared else own}
+    depths = depths_of(target, log_scales, settings, np)
+    found = out_of_necks(centered, depths, settings, np)["x"]
+    # How far the lowest twentieth is from the median.
+    below = 1.645 * (np.full(43, 2.0) if shared else spread)
+    deep = np.log(3) < below
+    np.testing.assert_allclose(found[deep], np.log(3) / below[deep], rtol=0.2)
+    assert (found[~deep] == 1).all()
 
 
 def test_what_a_metric_with_directions_removes_costs_nothing():
@@ -354,3 +355,26 @@ def test_sequences_learn_where_they_are():
         working = jax.vmap(target.from_sites, (0, None))(values, new)
         correlation = np.corrcoef(np.asarray(working).T)[0, 1:]
         assert np.all(np.abs(correlation) > 0.9) if tied else np.all(np.abs(correlation) < 0.5)
+
+
+def test_a_sequence_with_a_neck_has_its_origin_there():
+    level, steps = 50.0, 12
+
+    def model():
+        scale = numpyro.sample("scale", dist.HalfCauchy(1.0))
+        _, x = scan(
+            lambda x, _: (numpyro.sample("x", dist.Normal(x, scale)),) * 2, level, None, steps
+        )
+        numpyro.sample("y", dist.Normal(x, 10.0), obs=level + jnp.arange(12.0))
+
+    target = Target(ar.inspect(model))
+    lam = ar.Parameterization.constant(target.program, 0.5)
+    draw = np.random.default_rng(0)
+    scales = np.exp(2 * draw.normal(size=400))
+    walks = np.cumsum(0.5 + draw.normal(size=(400, steps)), axis=1)
+    values = {"scale": scales, "x": level + scales[:, None] * walks}
+    positions = jax.vmap(target.from_sites, (0, None))(values, lam)
+    density, scores = jax.vmap(jax.value_and_grad(target.logdensity), (0, None))(positions, lam)
+    found = fit_score(target, *map(np.asarray, (positions, scores, density)), lam)
+    assert np.all(values["x"].mean(axis=0)[1:] > level + 1)
+    np.testing.assert_allclose(found.parameterization.of("x").origin, level, rtol=1e-4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from autoreparam.learn.informed import by_data, with_tails
+from autoreparam.learn.necks import depths_of, out_of_necks
 from autoreparam.learn.objective import Draws, inflations
 from autoreparam.learn.origins import around, has_sequences, origins_of
 from autoreparam.learn.score import descend
@@ -44,8 +45,11 @@ def fit_inside(
         centered,
         as_written.map(jnp.zeros_like),
     ]
+    log_scales = jax.vmap(target.log_scales, (0, None))(draws.positions, lam)
+    depths = depths_of(target, log_scales, settings, jnp)
     if has_sequences(lam):
-        origins = origins_of(target, _moved(target, draws, lam, centered), lam)
+        moved = partial(_positions, target)
+        origins = origins_of(target, draws, depths, lam, moved, settings, jnp)
         candidates = [around(rival, origins) for rival in candidates]
     rivals = _Rivals.of(target, unseen, lam, candidates)
     if len(lam) <= MOST_SITES and not large_matrices(target):
@@ -53,9 +57,13 @@ def fit_inside(
         fitted = descend(target, seen, lam, start, True, settings.steps, (), settings)
         more = [fitted, *([with_tails(fitted, 0.0)] if lam.tail else [])]
         rivals = rivals.plus(_Rivals.of(target, unseen, lam, more))
-    best = _out_of_necks(target, draws, lam, rivals.best(settings), settings)
+    best = out_of_necks(rivals.best(settings), depths, settings, jnp)
     enough = jnp.sum(weights > 0) >= settings.fewest_learned_from
     return jax.tree.map(lambda new, old: jnp.where(enough, new, old), best, lam)
+
+
+def _positions(target: Target, positions: Array, old: Parameterization, new: Parameterization):
+    return jax.vmap(target.translate, (0, None, None))(positions, old, new)[0]
 
 
 def _moved(target: Target, draws: Draws, lam: Parameterization, new: Parameterization) -> Draws:
@@ -98,26 +106,3 @@ class _Rivals(NamedTuple):
         level = jnp.where(finite & (self.energy <= most), self.objective, jnp.inf)
         chosen = jnp.where(jnp.any(jnp.isfinite(level)), jnp.argmin(level), KEPT)
         return jax.tree.map(lambda leaf: leaf[chosen], self.lam)
-
-
-def _out_of_necks(
-    target: Target,
-    draws: Draws,
-    lam: Parameterization,
-    found: Parameterization,
-    settings: ScoreSettings,
-) -> Parameterization:
-    """λ, lowered for elements whose own scale has a long lower tail; see `score.py`."""
-    local = [s.name for s in target.program.candidates if s.scale_parents and s.size > 1]
-    if not local:
-        return found
-    log_scales = jax.vmap(target.log_scales, (0, None))(draws.positions, lam)
-    loc, scale = {}, {}
-    for name in local:
-        own = log_scales[name].reshape(len(draws.positions), -1)
-        own = own - own.mean(axis=1, keepdims=True)
-        low, middle = jnp.quantile(own, jnp.array([settings.neck_quantile, 0.5]), axis=0)
-        most = log(settings.neck) / jnp.maximum(middle - low, 1e-3).reshape(found[name].shape)
-        loc[name] = jnp.minimum(found[name], most)
-        scale[name] = jnp.minimum(found.scale[name], most)
-    return found.replace(loc, scale=scale)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from math import log
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ from jax import Array
 
 from autoreparam.learn.fit import Fit
 from autoreparam.learn.informed import informed, with_tails
+from autoreparam.learn.necks import depths_of, may_have_necks, out_of_necks
 from autoreparam.learn.objective import Cost, Draws, cost, coupled, inflations, saved
 from autoreparam.learn.origins import around, has_sequences, origins_of
 from autoreparam.learn.settings import DEFAULTS, ScoreSettings
@@ -128,10 +129,11 @@ def fit_score(
         "centered": as_written.map(np.ones_like),
         "noncentered": as_written.map(np.zeros_like),
     }
+    depths = _depths(target, draws.positions[weights > 0], lam, settings)
     if has_sequences(lam):
+        moved = partial(_positions, target)
         with np.errstate(all="ignore"):
-            there = draws.moved(target, lam, rivals["centered"])
-            origins = origins_of(target, there, lam, np)
+            origins = origins_of(target, draws, depths, lam, moved, settings, np)
         rivals = {name: around(rival, origins) for name, rival in rivals.items()}
     costs: dict[str, Cost] = {}
     chosen = _best(judge, rivals, costs, settings)
@@ -147,7 +149,7 @@ def fit_score(
     if chosen is None:
         return ScoreFit(lam, np.nan, objectives, "kept", "no objective was finite", {})
     best, after = rivals[chosen], costs[chosen]
-    lowered = _out_of_necks(target, draws.positions[weights > 0], lam, best, settings)
+    lowered = out_of_necks(best, depths, settings, np)
     if lowered != best:
         best, after = lowered, judge(lowered)
     by_site = {
@@ -155,6 +157,13 @@ def fit_score(
         "after": _largest(target, after.inflations, lam.sites),
     }
     return ScoreFit(best, after.objective, objectives, chosen, "", by_site)
+
+
+def _positions(
+    target: Target, positions: np.ndarray, old: Parameterization, new: Parameterization
+) -> np.ndarray:
+    """Positions in other coordinates, by the program that moves scores too."""
+    return move(target, positions, np.zeros_like(positions), old, new)[0]
 
 
 def _best(
@@ -246,33 +255,18 @@ def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameteriz
     )
 
 
-def _out_of_necks(target, positions, lam, found, settings) -> Parameterization:
-    """λ, lowered for elements whose own scale has a long lower tail.
+def _depths(
+    target: Target, positions: np.ndarray, lam: Parameterization, settings: ScoreSettings
+) -> dict[str, np.ndarray]:
+    """How deep the necks of each site are."""
+    if not may_have_necks(target):
+        return {}
 
-    Where the data say nothing about an element, its width in working coordinates is proportional to
-    `s^λ`. An objective made of variances hardly sees the narrow end, but trajectories have to pass
-    through it.
-    """
-    local = [
-        site.name for site in target.program.candidates if site.scale_parents and site.size > 1
-    ]
-    if not local:
-        return found
-    log_scales = in_blocks(
-        lambda _, rows: _log_scales(target, rows, lam),
-        block(target),
-        positions,
-        large=LARGE_BLOCK,
-    )
-    loc, scale = {}, {}
-    for name in local:
-        own = log_scales[name].reshape(len(positions), -1)
-        own = own - own.mean(axis=1, keepdims=True)  # what all elements share is not a neck
-        low, middle = np.quantile(own, (settings.neck_quantile, 0.5), axis=0)
-        most = log(settings.neck) / np.maximum(middle - low, 1e-3).reshape(np.shape(found[name]))
-        loc[name] = np.minimum(found[name], most)
-        scale[name] = np.minimum(found.scale[name], most)
-    return found.replace(loc, scale=scale)
+    def of_rows(_: int, rows: np.ndarray) -> Any:
+        return _log_scales(target, rows, lam)
+
+    log_scales = in_blocks(of_rows, block(target), positions, large=LARGE_BLOCK)
+    return depths_of(target, log_scales, settings, np)
 
 
 @rarely

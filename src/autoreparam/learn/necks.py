@@ -1,0 +1,50 @@
+"""Necks: where the scale of an element is far below its usual one.
+
+Where the data say nothing about an element, its width in working coordinates is proportional to
+`s^λ`. An objective made of variances hardly sees the narrow end, but trajectories have to pass
+through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import log
+from typing import Any
+
+from autoreparam.learn.settings import ScoreSettings
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.target import Target
+
+SHALLOW = 1e-3  # no neck: a scale that never changes has a depth of 0
+
+
+def may_have_necks(target: Target) -> list[str]:
+    """The sites whose elements have scales that depend on latents."""
+    return [site.name for site in target.program.candidates if site.scale_parents and site.size > 1]
+
+
+def depths_of(
+    target: Target, log_scales: Mapping[str, Any], settings: ScoreSettings, xp: Any
+) -> dict[str, Any]:
+    """How far below its usual one the scale of each element gets, in logarithms, by site.
+
+    `log_scales` has one row per draw.
+    """
+    found = {}
+    for name in may_have_necks(target):
+        own = log_scales[name].reshape(len(log_scales[name]), -1)
+        low, middle = xp.quantile(own, xp.asarray((settings.neck_quantile, 0.5)), axis=0)
+        found[name] = middle - low
+    return found
+
+
+def out_of_necks(
+    lam: Parameterization, depths: Mapping[str, Any], settings: ScoreSettings, xp: Any
+) -> Parameterization:
+    """λ, lowered so that no width shrinks by more than a factor of `neck`."""
+    loc, scale = {}, {}
+    for name, depth in depths.items():
+        most = (log(settings.neck) / xp.maximum(depth, SHALLOW)).reshape(lam[name].shape)
+        loc[name] = xp.minimum(lam[name], most)
+        scale[name] = xp.minimum(lam.scale[name], most)
+    return lam.replace(loc, scale=scale) if depths else lam
