@@ -15,8 +15,8 @@ from numpyro.contrib.control_flow import scan
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError
 from autoreparam.learn.informed import informed
-from autoreparam.learn.objective import Draws, coupled, inflations, saved
 from autoreparam.learn.necks import depths_of, out_of_necks
+from autoreparam.learn.objective import Draws, coupled, inflations, saved
 from autoreparam.learn.score import fit_draws, fit_score
 from autoreparam.learn.settings import ScoreSettings
 from autoreparam.program.target import Target
