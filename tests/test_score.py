@@ -1,6 +1,7 @@
 """λ learned from draws and scores: its optimum, its guards, and the default that uses it."""
 
 import json
+from functools import partial
 
 import arviz_stats
 import jax
@@ -15,9 +16,10 @@ from numpyro.contrib.control_flow import scan
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError
 from autoreparam.learn.informed import informed
-from autoreparam.learn.necks import depths_of, out_of_necks
+from autoreparam.learn.necks import out_of_necks
 from autoreparam.learn.objective import Draws, coupled, inflations, saved
-from autoreparam.learn.score import fit_draws, fit_score
+from autoreparam.learn.origins import origins_of
+from autoreparam.learn.score import _depths, _positions, fit_draws, fit_score
 from autoreparam.learn.settings import ScoreSettings
 from autoreparam.program.target import Target
 
@@ -255,9 +257,12 @@ def test_elements_stay_out_of_the_necks_of_their_scales(shared):
     target = Target(ar.inspect(model))
     rng = np.random.default_rng(0)
     own, one = rng.normal(size=(500, 43)) * spread, 2 * rng.normal(size=(500, 1))
+    x = rng.normal(size=(500, 43)) * np.exp(one if shared else own)
+    rows, lost = np.concatenate([own, one, x], axis=1), np.arange(500) % 5 == 0
+    rows[lost, :44] -= 20  # of no weight
+    draws = Draws(rows, None, None, np.where(lost, 0.0, 1.0))
     centered, settings = ar.Parameterization.centered(target.program), ScoreSettings()
-    log_scales = {"x": np.broadcast_to(one, own.shape) if shared else own}
-    depths = depths_of(target, log_scales, settings, np)
+    depths = _depths(target, draws, centered, settings)
     found = out_of_necks(centered, depths, settings, np)["x"]
     # How far the lowest twentieth is from the median.
     below = 1.645 * (np.full(43, 2.0) if shared else spread)
@@ -357,7 +362,7 @@ def test_sequences_learn_where_they_are():
         assert np.all(np.abs(correlation) > 0.9) if tied else np.all(np.abs(correlation) < 0.5)
 
 
-def test_a_sequence_with_a_neck_has_its_origin_there():
+def test_where_its_scale_has_a_neck_a_sequence_has_its_origin_where_it_is_without_noise():
     level, steps = 50.0, 12
 
     def model():
@@ -365,7 +370,7 @@ def test_a_sequence_with_a_neck_has_its_origin_there():
         _, x = scan(
             lambda x, _: (numpyro.sample("x", dist.Normal(x, scale)),) * 2, level, None, steps
         )
-        numpyro.sample("y", dist.Normal(x, 10.0), obs=level + jnp.arange(12.0))
+        numpyro.sample("y", dist.Normal(x, 10.0), obs=level + jnp.arange(steps))
 
     target = Target(ar.inspect(model))
     lam = ar.Parameterization.constant(target.program, 0.5)
@@ -378,3 +383,28 @@ def test_a_sequence_with_a_neck_has_its_origin_there():
     found = fit_score(target, *map(np.asarray, (positions, scores, density)), lam)
     assert np.all(values["x"].mean(axis=0)[1:] > level + 1)
     np.testing.assert_allclose(found.parameterization.of("x").origin, level, rtol=1e-4)
+
+
+def test_what_feeds_a_sequence_may_have_a_neck_while_it_has_none():
+    def model():
+        scale = numpyro.sample("scale", dist.LogNormal(0.0, 1.0))
+
+        def step(carried, _):
+            slope = numpyro.sample("slope", dist.Normal(carried[1], scale))
+            level = numpyro.sample("level", dist.StudentT(4.0, carried[0] + slope, scale))
+            return (level, slope), None
+
+        scan(step, (50.0, 1.0), None, 6)
+
+    target = Target(ar.inspect(model))
+    lam = ar.Parameterization.constant(target.program, 0.5, tail=1.0)
+    draw = np.random.default_rng(0)
+    slope = 1 + np.cumsum(0.3 + draw.normal(size=(101, 6)), axis=1)
+    level = 50 + np.cumsum(slope + draw.standard_t(4.0, (101, 6)), axis=1)
+    values = {"scale": np.exp(draw.normal(size=101)), "slope": slope, "level": level}
+    positions = np.asarray(jax.vmap(target.from_sites, (0, None))(values, lam))
+    draws, move = Draws(positions, None, None, np.ones(101)), partial(_positions, target)
+    depths = {"slope": np.full(6, 5.0), "level": np.zeros(6)}
+    found = origins_of(target, draws, depths, lam, move, ScoreSettings(), np)
+    np.testing.assert_allclose(found["level"], np.median(level, axis=0), rtol=1e-4)
+    np.testing.assert_allclose(found["slope"], 1.0, rtol=1e-4)

@@ -46,7 +46,7 @@ def fit_inside(
         as_written.map(jnp.zeros_like),
     ]
     log_scales = jax.vmap(target.log_scales, (0, None))(draws.positions, lam)
-    depths = depths_of(target, log_scales, settings, jnp)
+    depths = depths_of(target, log_scales, weights > 0, settings, jnp)
     if has_sequences(lam):
         moved = partial(_positions, target)
         origins = origins_of(target, draws, depths, lam, moved, settings, jnp)
@@ -62,7 +62,9 @@ def fit_inside(
     return jax.tree.map(lambda new, old: jnp.where(enough, new, old), best, lam)
 
 
-def _positions(target: Target, positions: Array, old: Parameterization, new: Parameterization):
+def _positions(
+    target: Target, positions: Array, old: Parameterization, new: Parameterization
+) -> Array:
     return jax.vmap(target.translate, (0, None, None))(positions, old, new)[0]
 
 

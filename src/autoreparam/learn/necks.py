@@ -24,16 +24,16 @@ def may_have_necks(target: Target) -> list[str]:
 
 
 def depths_of(
-    target: Target, log_scales: Mapping[str, Any], settings: ScoreSettings, xp: Any
+    target: Target, log_scales: Mapping[str, Any], used: Any, settings: ScoreSettings, xp: Any
 ) -> dict[str, Any]:
     """How far below its usual one the scale of each element gets, in logarithms, by site.
 
-    `log_scales` has one row per draw.
+    `log_scales` has one row per draw, and `used` says which of them count.
     """
     found = {}
     for name in may_have_necks(target):
-        own = log_scales[name].reshape(len(log_scales[name]), -1)
-        low, middle = xp.quantile(own, xp.asarray((settings.neck_quantile, 0.5)), axis=0)
+        own = log_scales[name].reshape(len(used), -1)
+        low, middle = (quantile(own, used, q, xp) for q in (settings.neck_quantile, 0.5))
         found[name] = middle - low
     return found
 
@@ -41,10 +41,20 @@ def depths_of(
 def out_of_necks(
     lam: Parameterization, depths: Mapping[str, Any], settings: ScoreSettings, xp: Any
 ) -> Parameterization:
-    """λ, lowered so that no width shrinks by more than a factor of `neck`."""
+    """λ, lowered so that no width shrinks by more than a factor of `neck` to the low quantile."""
     loc, scale = {}, {}
     for name, depth in depths.items():
         most = (log(settings.neck) / xp.maximum(depth, SHALLOW)).reshape(lam[name].shape)
         loc[name] = xp.minimum(lam[name], most)
         scale[name] = xp.minimum(lam.scale[name], most)
     return lam.replace(loc, scale=scale) if depths else lam
+
+
+def quantile(values: Any, used: Any, share: float, xp: Any) -> Any:
+    """A quantile of each column, of the finite values in the rows that are used; 0 without any."""
+    valid = used[:, None] & xp.isfinite(values)
+    ordered = xp.sort(xp.where(valid, values, xp.inf), axis=0)
+    last = xp.maximum(xp.sum(valid, axis=0) - 1, 0)
+    place = xp.round(share * last).astype(int)
+    found = xp.take_along_axis(ordered, place[None], axis=0)[0]
+    return xp.where(xp.isfinite(found), found, 0)

@@ -2,9 +2,8 @@
 
 In the coordinate of an element of a sequence, the location, which depends on the values before it,
 is multiplied by a power of the scale. So that its level is not, a constant is subtracted first: the
-mean of the element. Where its scale has a neck, though, data say little about it, and it is
-somewhere else: there a sequence shrinks to what it would be without noise, and could not get there
-from an origin far from that. Then the mean is of what it would be.
+median of the element. Where its scale has a neck, the median is of what the element would be
+without noise: to that it goes as its scale goes to zero, and from an origin elsewhere it could not.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from autoreparam.learn.informed import with_tails
+from autoreparam.learn.necks import quantile
 from autoreparam.learn.objective import Draws
 from autoreparam.learn.settings import ScoreSettings
 from autoreparam.program.parameterization import Parameterization
@@ -41,23 +42,26 @@ def origins_of(
     `depths` are those of `necks.py`; `move(positions, old, new)` gives positions in other
     coordinates.
     """
-    latents, used = target.program.latents, draws.weights[:, None] > 0
-    sequences = [site.name for site in latents if _has_origin(lam, site.name)]
-    without_noise = [
+    latents, used = target.program.latents, draws.weights > 0
+    noncentered, centered = lam.map(xp.zeros_like), with_tails(lam, 0.0).map(xp.ones_like)
+    deep = [
         depths[site.name] > log(settings.neck)
-        if site.name in sequences and site.name in depths
+        if _has_origin(lam, site.name) and site.name in depths
         else np.zeros(site.size, bool)
         for site in latents
     ]
-    noncentered, centered = lam.map(xp.zeros_like), lam.map(xp.ones_like)
     noise = move(draws.positions, lam, noncentered)
-    noise = xp.where(xp.concatenate(without_noise), xp.zeros_like(noise), noise)
-    values = move(noise, noncentered, centered)
-    means = xp.sum(xp.where(used, draws.weights[:, None] * values, 0), axis=0)
-    means = xp.nan_to_num(means / xp.sum(draws.weights), nan=0, posinf=0, neginf=0)
-    parts = xp.split(means, np.cumsum([site.size for site in latents])[:-1])
-    found = {s.name: part.reshape(s.unconstrained_shape) for s, part in zip(latents, parts)}
-    return {name: found[name] for name in sequences}
+    noise = xp.where(xp.concatenate(deep), xp.zeros_like(noise), noise)
+    both = move(draws.positions, lam, centered), move(noise, noncentered, centered)
+    cuts = np.cumsum([site.size for site in latents])[:-1]
+    parts = zip(latents, deep, *(xp.split(values, cuts, axis=1) for values in both))
+    return {
+        site.name: xp.where(
+            has_neck, quantile(noiseless, used, 0.5, xp), quantile(real, used, 0.5, xp)
+        ).reshape(site.unconstrained_shape)
+        for site, has_neck, real, noiseless in parts
+        if _has_origin(lam, site.name)
+    }
 
 
 def _has_origin(lam: Parameterization, name: str) -> bool:

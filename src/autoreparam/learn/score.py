@@ -129,7 +129,7 @@ def fit_score(
         "centered": as_written.map(np.ones_like),
         "noncentered": as_written.map(np.zeros_like),
     }
-    depths = _depths(target, draws.positions[weights > 0], lam, settings)
+    depths = _depths(target, draws, lam, settings)
     if has_sequences(lam):
         moved = partial(_positions, target)
         with np.errstate(all="ignore"):
@@ -256,7 +256,7 @@ def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameteriz
 
 
 def _depths(
-    target: Target, positions: np.ndarray, lam: Parameterization, settings: ScoreSettings
+    target: Target, draws: Draws, lam: Parameterization, settings: ScoreSettings
 ) -> dict[str, np.ndarray]:
     """How deep the necks of each site are."""
     if not may_have_necks(target):
@@ -265,8 +265,8 @@ def _depths(
     def of_rows(_: int, rows: np.ndarray) -> Any:
         return _log_scales(target, rows, lam)
 
-    log_scales = in_blocks(of_rows, block(target), positions, large=LARGE_BLOCK)
-    return depths_of(target, log_scales, settings, np)
+    log_scales = in_blocks(of_rows, block(target), draws.positions, large=LARGE_BLOCK)
+    return depths_of(target, log_scales, draws.weights > 0, settings, np)
 
 
 @rarely

@@ -124,7 +124,8 @@ def run_passes(
 ) -> tuple[State, Adaptation, Trail]:
     """The draws of each chain, with at most `length` trajectories.
 
-    The trail has an entry for each of these, without an axis for slots: see `by_draws`.
+    The trail has an entry for each of these, without an axis for slots: see `by_draws`. Where there
+    are several slots, the place of an entry in the middle of a draw is that of the draw before.
 
     Where it `adapts`, step sizes are those of an adaptation that all chains share, by a `rule` for
     the mean of their acceptance, unless that is not active. `total` is the sum over the chains of
