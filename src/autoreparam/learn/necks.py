@@ -19,7 +19,7 @@ SHALLOW = 1e-3  # no neck: a scale that never changes has a depth of 0
 
 
 def may_have_necks(target: Target) -> list[str]:
-    """The sites whose elements have scales that depend on latents."""
+    """The sites of several elements whose scales depend on latents."""
     return [site.name for site in target.program.candidates if site.scale_parents and site.size > 1]
 
 
