@@ -42,7 +42,7 @@ if way == "devices":
     keys, states, adaptation = jax.device_put((keys, states, adaptation), spread)
     def run(start, states):
         return jax.block_until_ready(
-            run_chunk(kernel, target, keys, start, 25, states, slots, adaptation))[0]
+            run_chunk(kernel, 25, target, keys, start, 25, states, slots, adaptation))[0]
 else:
     width = int(way)
     Chains.groups = property(lambda _: [slice(i, i + width) for i in range(0, 4, width)])

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import threading
 from pathlib import Path
 
 import arviz_stats
@@ -25,6 +26,7 @@ from autoreparam.experiments.problem import make_problems, values
 from autoreparam.experiments.queue import Job, Lane, run_jobs
 from autoreparam.experiments.reproduce import reproduce
 from autoreparam.experiments.theory import FunnelFit, funnel_lam
+from autoreparam.experiments.threads import in_threads
 from autoreparam.program.target import Target
 from autoreparam.zoo import election88, radon
 
@@ -420,6 +422,48 @@ def test_a_time_limit_that_is_over_runs_nothing_and_says_so(tmp_path):
     assert reproduce("smoke", ["eight_schools"], out=tmp_path, time_limit=-1.0, page=False,
                      console=console) == []  # fmt: skip
     assert not (tmp_path / "results").exists()
+
+
+def test_models_run_side_by_side_and_share_the_time(tmp_path, monkeypatch):
+    both, ran = threading.Barrier(2), []
+
+    def pretend(names, budget, methods, out, **_):
+        both.wait(timeout=10)  # for the other one
+        ran.extend(names)
+        for name in names:
+            store.save(out, store.Results(name, budget.settings()))
+        return {name: store.load(out, name) for name in names}, True
+
+    monkeypatch.setattr("autoreparam.experiments.reproduce.without_data", lambda names: {})
+    monkeypatch.setattr("autoreparam.experiments.reproduce.run_models", pretend)
+    names = ["eight_schools", "electric"]
+    for times in (1, 2):
+        reproduce("smoke", names, out=tmp_path, page=False, console=Console(quiet=True))
+        assert sorted(ran) == sorted(names * times)
+        taken = [store.load(tmp_path, name).seconds for name in names]
+        assert taken[0] == taken[1]
+
+
+def test_an_error_in_one_thread_stops_the_others_and_is_raised():
+    stopped, ended = threading.Event(), []
+
+    def call(item):
+        if item == 0:
+            raise ValueError("zero")
+        assert stopped.wait(timeout=10)
+        ended.append(item)
+
+    with pytest.raises(ValueError, match="zero"):
+        in_threads(call, [0, 1, 2, 3], 2, stopped.set)
+    assert len(ended) <= 2  # what had begun has ended, and the rest did not begin
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_threads_have_the_precision_of_the_caller(double):
+    found = []
+    with jax.enable_x64(double):
+        in_threads(lambda _: found.append(jnp.result_type(float)), range(2), 2)
+    assert found == [jnp.float64 if double else jnp.float32] * 2
 
 
 @pytest.fixture

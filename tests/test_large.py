@@ -102,7 +102,8 @@ def test_every_other_draw_of_several_stretches(tmp_path, plain, sessions):
 
 def test_without_a_checkpoint_all_draws_are_in_memory(plain, sessions):
     assert_same(run(), plain, ("posterior", "sample_stats"))
-    assert sessions[0].chunks[-1].trail.position.shape == (CHAINS, 25, SIZE)
+    drawn = [chunk.trail.position for chunk in sessions[0].of("sampling")]
+    assert np.concatenate(drawn, axis=1).shape == (CHAINS, DRAWS, SIZE)
 
 
 @pytest.mark.parametrize("call", [2, 4, 6])

@@ -147,11 +147,11 @@ def test_chains_together_equal_chains_one_by_one(kernel):
     states = jax.vmap(lambda p: Kernel(kernel).init(target, p, lam))(positions)
     adaptation = begin(np.full((4, 1), 0.3), False, 0.8)
     slots = stack_slots([lam], [tuning])
-    chunk = jax.jit(run_chunk, static_argnames="kernel")
+    chunk = jax.jit(run_chunk, static_argnames=("kernel", "length"))
 
     def run(which):
         take = jax.tree.map(lambda leaf: leaf[which], (keys, states, adaptation))
-        rows = chunk(Kernel(kernel), target, take[0], 0, 20, take[1], slots, take[2])[2]
+        rows = chunk(Kernel(kernel), 20, target, take[0], 0, 20, take[1], slots, take[2])[2]
         return from_rows(np.asarray(rows), target, 1)
 
     together = run(np.arange(4)).position[:, :20]

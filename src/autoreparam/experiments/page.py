@@ -141,7 +141,7 @@ def _settings(results: Mapping[str, Results]) -> list[str]:
     first = next(iter(results.values()))
     s, fit = first.settings, first.settings["fit"]
     machines = sorted({f"{r.machine['device']} ({r.machine['dtype']})" for r in results.values()})
-    seconds = sum(r.seconds.get("in all", 0.0) for r in results.values())
+    seconds = sum(r.seconds for r in results.values())
     return [
         f"Budget **{s['name']}**: variational fits of {fit['steps']} steps with "
         f"{fit['samples']} samples at learning rates "

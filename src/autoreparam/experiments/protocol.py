@@ -8,7 +8,6 @@ ESS per 1000 gradients, and only the best is reported.
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +33,11 @@ from autoreparam.experiments.fits import (
 from autoreparam.experiments.problem import Problem, load_problems, values
 from autoreparam.experiments.queue import Drawn, Job, Lane, run_jobs
 from autoreparam.experiments.store import Results, mean_and_error
+from autoreparam.experiments.threads import in_threads
+
+FITS_AT_ONCE = 4  # they wait for the compiler most of the time
+# JAX's default on a GPU has half as many bits, which would make the density rough.
+exact_products = partial(jax.default_matmul_precision, "highest")
 
 
 @dataclass(eq=False)
@@ -50,10 +54,8 @@ class Run:
 
     def all(self) -> bool:
         """Does what is not done yet; false if time ran out first."""
-        # JAX's default on a GPU has half as many bits, which would make the density rough.
-        with jax.default_matmul_precision("highest"):
-            for name in self.problems:
-                self._fit(name)
+        in_threads(self._fit, self.problems, FITS_AT_ONCE)
+        with exact_products():
             return not self.out_of_time() and self._sample_all()
 
     # -- fits ---------------------------------------------------------------------------------
@@ -63,26 +65,20 @@ class Run:
         for fit in _fits_before(self.methods):
             if fit in known or self.out_of_time():
                 continue
-            began = time.perf_counter()
-            found = prepare(self.problems[name], fit, known, self.budget)
-            self._keep(name, fit, found, began)
+            with exact_products():
+                found = prepare(self.problems[name], fit, known, self.budget)
+            self._keep(name, fit, found)
 
-    def _keep(self, name: str, fit: str, found: Prepared, began: float) -> None:
+    def _keep(self, name: str, fit: str, found: Prepared) -> None:
         self.results[name].fits[fit] = found
-        self._spent(name, "fits", began)
         store.save(self.out, self.results[name])
         self.note(name, f"{fit} fitted")
-
-    def _spent(self, name: str, what: str, began: float, share: int = 1) -> None:
-        seconds = self.results[name].seconds
-        seconds[what] = seconds.get(what, 0.0) + (time.perf_counter() - began) / share
 
     # -- runs ---------------------------------------------------------------------------------
 
     def _sample_all(self) -> bool:
         lanes: dict[tuple[str, str], Lane] = {}
         for number, steps in enumerate(self.budget.stages()):
-            began = time.perf_counter()
             jobs = [job for name in self.problems for job in self._jobs(name, steps, lanes)]
             done = run_jobs(
                 jobs,
@@ -91,9 +87,6 @@ class Run:
                 seed=self.budget.seed + number,
                 out_of_time=self.out_of_time,
             )
-            for name in self.problems:
-                self._spent(name, "sampling", began, len(self.problems))
-                store.save(self.out, self.results[name])
             if not done:
                 return False
         return True
@@ -133,12 +126,11 @@ class Run:
         return self.note(job.problem, text)
 
     def _learn(self, job: Job, drawn: Drawn, lanes: dict[tuple[str, str], Lane]) -> None:
-        began = time.perf_counter()
         problem, fits = self.problems[job.problem], self.results[job.problem].fits
         paid = job.leapfrogs * self.budget.chains
         found = learn_from_pilot(problem, fits[job.method], drawn, paid, self.budget)
         following = dict(pairwise((*pilots(self.budget), "auto")))[job.method]
-        self._keep(job.problem, following, found, began)
+        self._keep(job.problem, following, found)
         lanes[job.problem, following] = lane(problem, following, fits, self.budget)
 
 
@@ -211,18 +203,13 @@ def run_models(
     open_ = unfinished(results, methods)
     if not open_:
         return results, True
-    began = time.perf_counter()
     problems = {problem.name: problem for problem in load_problems(open_)}
     for name, problem in problems.items():
         results[name].counts = problem.counts
         results[name].machine = _machine(problem)
     some = {name: results[name] for name in open_}
     run = Run(problems, some, budget, tuple(methods), out, note, out_of_time)
-    done = run.all()
-    for name in open_:
-        run._spent(name, "in all", began, len(open_))
-        store.save(out, results[name])
-    return results, done
+    return results, run.all()
 
 
 def _machine(problem: Problem) -> dict[str, str]:

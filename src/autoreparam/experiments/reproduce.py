@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 import rich.table
 from rich.console import Console
@@ -20,8 +21,11 @@ from autoreparam.experiments.evidence import Claim
 from autoreparam.experiments.problem import without_data
 from autoreparam.experiments.protocol import run_models, unfinished
 from autoreparam.experiments.store import Results
+from autoreparam.experiments.threads import in_threads
 from autoreparam.experiments.words import entry, gaps_in_words
 from autoreparam.render.table import Table
+
+AT_ONCE = 2  # models, or groups of models that run together
 
 
 def reproduce(
@@ -51,8 +55,11 @@ def reproduce(
         )
     out, began = check_folder(out, "out"), time.monotonic()
 
+    stopped = Event()
+
     def out_of_time() -> bool:
-        return time_limit is not None and time.monotonic() - began > time_limit
+        late = time_limit is not None and time.monotonic() - began > time_limit
+        return late or stopped.is_set()
 
     stored = {name: store.load_or_begin(out, name, budget_) for name in models}
     gaps = without_data(unfinished(stored, methods))
@@ -63,15 +70,22 @@ def reproduce(
         console.print(f"Left out: {sentence}", markup=False, highlight=False, soft_wrap=True)
 
     with _Board(console, methods) as board:
-        for names in batches(ready):
+
+        def run(names: tuple[str, ...]) -> None:
             if out_of_time():
-                break
+                return
             found, done = run_models(
                 names, budget_, methods, out, note=partial(board.note, out), out_of_time=out_of_time
             )
             board.rows.update(found)
             if not done:
                 board.note(out, names[0], "out of time; run the same command to continue")
+
+        try:
+            in_threads(run, batches(ready), AT_ONCE, stopped.set)
+        finally:
+            some = [name for name in ready if name in unfinished(stored, methods)]
+            store.add_seconds(out, some, time.monotonic() - began)
     if not page:
         return []
     from autoreparam.experiments.page import write_page  # it needs matplotlib

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ class Results:
     counts: dict[str, int] = field(default_factory=dict)
     fits: dict[str, Prepared] = field(default_factory=dict)
     cells: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0  # in all; of models that ran together, a share
     machine: dict[str, str] = field(default_factory=dict)
 
     def add(self, method: str, num_steps: int, cell: dict[str, Any]) -> None:
@@ -48,7 +49,7 @@ class Results:
             "model": self.model,
             "settings": self.settings,
             "machine": self.machine,
-            "seconds": {key: round(value, 1) for key, value in self.seconds.items()},
+            "seconds": round(self.seconds, 1),
             "counts": self.counts,
             "fits": {method: fit.to_dict() for method, fit in self.fits.items()},
             "cells": self.cells,
@@ -68,6 +69,13 @@ def save(out: Path, results: Results) -> None:
     path = path_of(out, results.model)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, results.to_json() + "\n")
+
+
+def add_seconds(out: Path, models: Sequence[str], seconds: float) -> None:
+    """Adds the time that models took together to what is stored of them, to each its share."""
+    for results in filter(None, [load(out, model) for model in models]):
+        results.seconds += seconds / len(models)
+        save(out, results)
 
 
 def load(out: Path, model: str) -> Results | None:

@@ -20,7 +20,7 @@ from autoreparam.mcmc.hmc import KEYS, Kernel, State, key_of
 from autoreparam.mcmc.interleaved import Slots, draw
 from autoreparam.mcmc.step_size import Adaptation, adapt
 from autoreparam.mcmc.trail import Trail, as_row, blank_trail, from_rows, in_calls
-from autoreparam.mcmc.warmup import CHUNK
+from autoreparam.mcmc.warmup import CHUNK, CHUNK_OF_LITTLE
 from autoreparam.program.compiled import accelerated, often, on_little, on_much, rarely
 from autoreparam.program.spread import is_spread
 from autoreparam.program.target import Target
@@ -40,6 +40,7 @@ def chain_keys(seed: Array, chains: int) -> Array:
 
 def run_chunk(
     kernel: Kernel,
+    length: int,
     target: Target,
     keys: Array,
     start: Array,
@@ -48,7 +49,7 @@ def run_chunk(
     slots: Slots,
     adaptation: Adaptation,
 ) -> tuple[State, Adaptation, Array]:
-    """Up to CHUNK draws of each chain, as rows, numbered from `start`; `count` says how many.
+    """Up to `length` draws of each chain, as rows, numbered from `start`; `count` says how many.
 
     The randomness of a draw depends only on its chain's key and its number, so cutting a run into
     different chunks, or resuming it, changes nothing.
@@ -66,7 +67,7 @@ def run_chunk(
 
         blank = blank_trail((), target, len(slots.tuning.step_size))
         width = sum(leaf.size for leaf in jax.tree.leaves(blank))
-        rows = jnp.zeros((CHUNK, width), target.program.dtype)
+        rows = jnp.zeros((length, width), target.program.dtype)
         return jax.lax.fori_loop(0, count, step, (state, adaptation, rows))
 
     chains = keys, states, adaptation
@@ -78,7 +79,7 @@ def run_chunk(
 
 
 _on_little, _often, _on_much = (
-    kind(run_chunk, static_argnames="kernel") for kind in (on_little, often, on_much)
+    kind(run_chunk, static_argnames=("kernel", "length")) for kind in (on_little, often, on_much)
 )
 
 
@@ -100,6 +101,11 @@ class Chains:
         width = max(1, chains // (2 * cores())) if chains > 2 * cores() else 1
         return [slice(i, min(i + width, chains)) for i in range(0, chains, width)]
 
+    @property
+    def at_once(self) -> int:
+        """Draws in a call of the compiled program, which takes a millisecond of its own."""
+        return CHUNK_OF_LITTLE if self.work < LITTLE else CHUNK
+
     def compile(self, states: State, slots: Slots, adaptation: Adaptation) -> None:
         """Compiles the chunk by running it with zero draws."""
         self.run(0, 0, states, slots, adaptation)
@@ -109,13 +115,14 @@ class Chains:
     ) -> tuple[State, Adaptation, Trail]:
         """`count` draws of every chain, numbered from `start`."""
         program = _on_little if self.work < LITTLE else _often if self.work < MUCH else _on_much
+        length = self.at_once
 
         def call(start: int, count: int, states: State, adaptation: Adaptation):
             def run_group(group: slice):
                 mine = jax.tree.map(lambda leaf: leaf[group], (self.keys, states, adaptation))
                 keys, state, adaptive = mine
                 found = program(
-                    self.kernel, self.target, keys, start, count, state, slots, adaptive
+                    self.kernel, length, self.target, keys, start, count, state, slots, adaptive
                 )
                 return jax.device_get(found)
 
@@ -123,7 +130,7 @@ class Chains:
             trail = from_rows(rows[:, :count], self.target, len(slots.tuning[0]))
             return states, adaptation, trail
 
-        return in_calls(call, CHUNK, start, count, states, adaptation)
+        return in_calls(call, length, start, count, states, adaptation)
 
 
 def cores() -> int:

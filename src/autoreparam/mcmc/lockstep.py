@@ -43,6 +43,11 @@ class Together:
         plain = not adapts and not np.any(slots.tuning.inverse_mass.stretch != 1)
         return self._draw(adapts, plain, start, count, states, slots, adaptation)
 
+    @property
+    def at_once(self) -> int:
+        """Draws in a call, as `Chains.at_once` says."""
+        return CHUNK_TOGETHER
+
     def compile(self, states: State, slots: Slots, adaptation: Adaptation) -> None:
         """Compiles what warm-up needs and, beside it, what sampling will most likely need."""
         one = partial(self._draw, plain=False, start=0, count=0, states=states, slots=slots,

@@ -35,6 +35,7 @@ from autoreparam.mcmc.trail import Trail
 
 MOST_NUMBERS = 2**28  # in the draws and scores of a call: a gigabyte, or two
 PASSES = 32  # of the loop without a look at whether it is done: those too many are dropped
+UNROLLED = 5  # passes in a row whose energy nobody looks at: a turn of a loop takes its own time
 GOLDEN = 0x9E3779B9  # 2³² over the golden ratio
 
 
@@ -201,7 +202,9 @@ def run_passes(
             there, _ = turn(moving.energy, point, passed + more, sizes)
             return there._replace(worst=point.worst)
 
-        point = fori_loop(0, least - 1, one_pass, moving.point) if least > 1 else moving.point
+        point = moving.point
+        if least > 1:
+            point = fori_loop(0, least - 1, one_pass, point, unroll=min(UNROLLED, least - 1))
         passed = passed + least
         point, seen = turn(moving.energy, point, passed - 1, sizes)
         moving, reached = jax.vmap(_looked)(moving, point, seen)

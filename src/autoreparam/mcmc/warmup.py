@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.program.compiled import accelerated
 
 CHUNK = 25  # draws per call of the compiled program, and between two checkpoints
+CHUNK_OF_LITTLE = 100  # the same where draws take microseconds, unless they are stored
 CHUNK_TOGETHER = 250  # the same on an accelerator, where each call is a wait
 LAST_WINDOWS = 2  # for the step size only: the second checks the first
 
@@ -19,6 +21,17 @@ class Step(NamedTuple):
     draws: int
     window_ends: bool = False  # retune after it
     last_window: bool = False  # the step size only
+
+
+def first_steps(plan: Sequence[Step], draws: int) -> tuple[Step, ...]:
+    """The plan with its first steps as one, as far as they belong together and have few draws."""
+    first, *rest = plan
+    while rest and not first.window_ends and rest[0].phase == first.phase:
+        if first.draws + rest[0].draws > draws:
+            break
+        first = rest[0]._replace(draws=first.draws + rest[0].draws)
+        rest = rest[1:]
+    return (first, *rest)
 
 
 def windows(warmup: int, settings: SamplerSettings = DEFAULTS) -> list[int]:

@@ -20,7 +20,7 @@ from autoreparam.mcmc.retune import retune
 from autoreparam.mcmc.snapshot import pack, pack_trail, unpack, unpack_trail
 from autoreparam.mcmc.state import RunState
 from autoreparam.mcmc.trail import Trail, blank_trail, joined_draws, thinned
-from autoreparam.mcmc.warmup import Step
+from autoreparam.mcmc.warmup import Step, first_steps
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.results.progress import Progress
 from autoreparam.results.scalars import ess_of
@@ -102,6 +102,9 @@ class Session:
     def _advance(self) -> Trail:
         """One more chunk: drawn, learned from and stored, all or nothing."""
         began, before = time.perf_counter(), self.state
+        if self.store is None:
+            most = self.engine.chains(before.kernel).at_once
+            before = replace(before, plan=first_steps(before.plan, most))
         step = before.plan[0]
         state, trail = self.engine.chunk(before)
         if step.phase == "sampling":  # nothing is learned from its scores
