@@ -14,6 +14,7 @@ from autoreparam.errors import AutoreparamError, CheckpointError
 from autoreparam.mcmc.policy import Policy
 from autoreparam.mcmc.retune import STILL_CLIMBING, retune
 from autoreparam.mcmc.snapshot import WORDS, pack, unpack
+from autoreparam.mcmc.warmup import first_steps, plan, windows
 from autoreparam.results.progress import Progress
 from autoreparam.run.begin import blank_state, build_engine, first_state
 from autoreparam.run.finish import build_tree
@@ -165,3 +166,27 @@ def test_adaptation_of_another_type_is_refused():
     with pytest.raises(AutoreparamError, match="adaptation: expected an Adaptation"):
         ar.sample(groups, (Y,), adaptation={"settling": 0.5})
     assert ar.Adaptation is Adaptation
+
+
+def test_first_steps_of_a_plan_are_joined_up_to_the_end_of_a_window():
+    steps, draws = plan(500, 230), []
+    while steps:
+        first, *steps = first_steps(steps, 100)
+        draws.append(first.draws)
+        assert first.draws <= 100
+        assert not first.window_ends or first.phase == "warmup"
+    assert sum(draws) == 730
+    assert draws[-3:] == [100, 100, 30]
+    whole = plan(500, 230)
+    assert first_steps(whole, 25) == whole
+    ends = [step.window_ends for step in whole].count(True)
+    assert ends == len(windows(500))
+
+
+def test_a_stored_run_has_the_draws_of_one_that_is_not(tmp_path):
+    def run(**keywords):
+        return ar.sample(groups, (Y,), draws=120, warmup=120, chains=2, progress=False, **keywords)
+
+    np.testing.assert_array_equal(
+        run(checkpoint=tmp_path / "run").posterior["theta"], run().posterior["theta"]
+    )

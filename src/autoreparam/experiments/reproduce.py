@@ -79,7 +79,7 @@ def reproduce(
             )
             board.rows.update(found)
             if not done:
-                board.note(out, names[0], "out of time; run the same command to continue")
+                board.note(out, names[0], "stopped; run the same command to continue")
 
         try:
             in_threads(run, batches(ready), AT_ONCE, stopped.set)

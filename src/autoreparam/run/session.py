@@ -102,7 +102,7 @@ class Session:
     def _advance(self) -> Trail:
         """One more chunk: drawn, learned from and stored, all or nothing."""
         began, before = time.perf_counter(), self.state
-        if self.store is None:
+        if self.store is None:  # nothing would be lost
             most = self.engine.chains(before.kernel).at_once
             before = replace(before, plan=first_steps(before.plan, most))
         step = before.plan[0]
