@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import jax
@@ -54,16 +55,17 @@ class Run:
 
     def all(self) -> bool:
         """Does what is not done yet; false if time ran out first."""
-        in_threads(self._fit, self.problems, FITS_AT_ONCE)
+        failed = Event()
+        in_threads(partial(self._fit, failed), self.problems, FITS_AT_ONCE, failed.set)
         with exact_products():
             return not self.out_of_time() and self._sample_all()
 
     # -- fits ---------------------------------------------------------------------------------
 
-    def _fit(self, name: str) -> None:
+    def _fit(self, failed: Event, name: str) -> None:
         known = self.results[name].fits
         for fit in _fits_before(self.methods):
-            if fit in known or self.out_of_time():
+            if fit in known or failed.is_set() or self.out_of_time():
                 continue
             with exact_products():
                 found = prepare(self.problems[name], fit, known, self.budget)

@@ -57,6 +57,10 @@ def reproduce(
 
     stopped = Event()
 
+    def stop() -> None:
+        stopped.set()
+        console.print("Stopping, once what is under way is done.")
+
     def out_of_time() -> bool:
         late = time_limit is not None and time.monotonic() - began > time_limit
         return late or stopped.is_set()
@@ -82,7 +86,7 @@ def reproduce(
                 board.note(out, names[0], "stopped; run the same command to continue")
 
         try:
-            in_threads(run, batches(ready), AT_ONCE, stopped.set)
+            in_threads(run, batches(ready), AT_ONCE, stop)
         finally:
             some = [name for name in ready if name in unfinished(stored, methods)]
             store.add_seconds(out, some, time.monotonic() - began)
@@ -128,7 +132,9 @@ class _Board:
 
     def _table(self) -> rich.table.Table:
         rows = []
-        for model, results in self.rows.items():
+        for model in MODELS:  # threads add rows meanwhile
+            if (results := self.rows.get(model)) is None:
+                continue
             cells = [results.best(method) for method in self.methods]
             top = max((cell["ess"] for cell in cells if cell), default=0.0)
             rows.append([model, *(entry(cell, top) for cell in cells)])

@@ -73,8 +73,9 @@ def save(out: Path, results: Results) -> None:
 
 def add_seconds(out: Path, models: Sequence[str], seconds: float) -> None:
     """Adds the time that models took together to what is stored of them, to each its share."""
-    for results in filter(None, [load(out, model) for model in models]):
-        results.seconds += seconds / len(models)
+    stored = [found for model in models if (found := load(out, model)) is not None]
+    for results in stored:
+        results.seconds += seconds / len(stored)
         save(out, results)
 
 
@@ -84,6 +85,8 @@ def load(out: Path, model: str) -> Results | None:
     if not path.is_file():
         return None
     plain = json.loads(path.read_text(encoding="utf-8"))
+    if isinstance(plain["seconds"], dict):  # as earlier releases wrote them
+        plain["seconds"] = plain["seconds"].get("in all", 0.0)
     fits = {method: Prepared(**fit) for method, fit in plain.pop("fits").items()}
     cells = {
         method: {int(steps): cell for steps, cell in row.items()}

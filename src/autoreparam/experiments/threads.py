@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from contextlib import suppress
 from typing import TypeVar
 
 import jax
@@ -29,12 +30,16 @@ def in_threads(
             call(item)
 
     with ThreadPoolExecutor(at_once) as pool:
-        calls = [pool.submit(in_thread, item) for item in items]
+        calls: list[Future] = []
         try:
+            calls += [pool.submit(in_thread, item) for item in items]
             for done in as_completed(calls):
                 done.result()
         except BaseException:
             stop()
-            for one in calls:
-                one.cancel()
+            for call_ in calls:
+                call_.cancel()
+            while any(not call_.done() for call_ in calls):
+                with suppress(KeyboardInterrupt):  # once is enough
+                    wait(calls)
             raise

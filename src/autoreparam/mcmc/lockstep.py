@@ -17,7 +17,7 @@ from autoreparam.mcmc.interleaved import Slots
 from autoreparam.mcmc.passes import MOST_NUMBERS, Given, by_draws, run_passes
 from autoreparam.mcmc.step_size import Adaptation
 from autoreparam.mcmc.trail import Trail, in_calls
-from autoreparam.mcmc.warmup import CHUNK_TOGETHER
+from autoreparam.mcmc.warmup import CHUNK, CHUNK_TOGETHER
 from autoreparam.program.compiled import often
 from autoreparam.program.spread import by_chains, is_spread
 from autoreparam.program.target import Target
@@ -45,8 +45,8 @@ class Together:
 
     @property
     def at_once(self) -> int:
-        """Draws in a call, as `Chains.at_once` says."""
-        return CHUNK_TOGETHER
+        """Draws in a step of a run that is not stored: no more than in one that is."""
+        return CHUNK
 
     def compile(self, states: State, slots: Slots, adaptation: Adaptation) -> None:
         """Compiles what warm-up needs and, beside it, what sampling will most likely need."""

@@ -102,15 +102,16 @@ class Session:
     def _advance(self) -> Trail:
         """One more chunk: drawn, learned from and stored, all or nothing."""
         began, before = time.perf_counter(), self.state
-        if self.store is None:  # nothing would be lost
+        sampling = before.plan[0].phase == "sampling"
+        every = 1 if sampling else self._learned_every()
+        if self.store is None and every == 1:  # none of them would be lost
             most = self.engine.chains(before.kernel).at_once
             before = replace(before, plan=first_steps(before.plan, most))
         step = before.plan[0]
         state, trail = self.engine.chunk(before)
-        if step.phase == "sampling":  # nothing is learned from its scores
+        if sampling:  # nothing is learned from its scores
             kept = trail._replace(score=np.empty((*trail.logdensity.shape, 0), np.float32))
         else:
-            every = self._learned_every()
             kept = thinned(trail, (step.draws - 1) % every, every)
         chunk = Chunk(step, before.lams[-1], kept)
         if step.window_ends:
