@@ -11,14 +11,15 @@ from autoreparam.mcmc.trail import Trail
 CHAINS, DRAWS, SIZE = 4, 60, 5
 
 
-def window(levels=None, position=None):
-    """Chains of a standard Gaussian, or with other log densities or positions."""
+def window(levels=None, position=None, sizes=(0.5, 0.5, 0.5, 0.5)):
+    """Chains of a standard Gaussian, or with other log densities, positions or step sizes."""
     rng = np.random.default_rng(0)
     if position is None:
         position = rng.normal(size=(CHAINS, DRAWS, SIZE))
     if levels is None:
         levels = -0.5 * np.sum(position**2, axis=-1)
-    return Trail(position, -position, levels, None, None)
+    steps = np.broadcast_to(np.reshape(sizes, (-1, 1, 1)), (CHAINS, DRAWS, 1))
+    return Trail(position, -position, levels, steps, None)
 
 
 def shifted(chain, by):
@@ -60,6 +61,23 @@ def test_modes_of_similar_levels_are_left_alone():
     assert judge(window(levels, position)).sound.all()
 
 
+SHORT = (0.5, 0.5, 0.02, 0.5)
+
+
+def test_a_chain_in_a_corner_is_lost():
+    lost = judge(shifted(2, -12.0)._replace(step_size=window(sizes=SHORT).step_size))
+    np.testing.assert_array_equal(lost.sound, [True, True, False, True])
+
+
+@pytest.mark.parametrize("by", [-4.0, 0.0, 12.0])
+def test_a_chain_in_a_narrow_place_that_may_hold_some_of_the_posterior_is_left_alone(by):
+    assert judge(shifted(2, by)._replace(step_size=window(sizes=SHORT).step_size)).sound.all()
+
+
+def test_a_chain_below_the_others_with_steps_as_long_is_left_alone():
+    assert judge(shifted(2, -12.0)).sound.all()
+
+
 def test_one_chain_in_a_spike_does_not_make_the_others_look_lost():
     assert judge(shifted(0, 500.0)).sound.all()
 
@@ -77,7 +95,11 @@ def test_chains_on_their_way_up_are_climbing_and_those_that_came_are_not():
 def test_hardly_any_draws_say_nothing(draws):
     trail = window()
     short = Trail(
-        trail.position[:, :draws], trail.score[:, :draws], trail.logdensity[:, :draws], None, None
+        trail.position[:, :draws],
+        trail.score[:, :draws],
+        trail.logdensity[:, :draws],
+        trail.step_size[:, :draws],
+        None,
     )
     assert judge(short).sound.shape == (CHAINS,)
     assert judge(short).sound.any()

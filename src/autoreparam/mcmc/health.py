@@ -15,6 +15,8 @@ from autoreparam.mcmc.trail import Trail
 # 2.0 on motorcycle splines, and above 3 where λ was of no use. With 1.4, of 24 runs of 8 models one
 # was longer, and neither better nor worse.
 APART = 2.0
+SETTLED = 20  # draws after which a chain's step size says something
+BEYOND_CHANCE = 2.0  # standard deviations of one chain's level by which another is below it
 ENOUGH_CHAINS = 64  # to know whether they are
 
 
@@ -30,9 +32,11 @@ def judge(window: Trail) -> Health:
     """The health of a window's chains.
 
     A chain is lost if it does not move, or is far below the others: by more than the dimension and
-    ten times what chains move by. Modes that are all sampled well differ by less than that. Chains
-    climb if the second half of a window is above the first by half the dimension and more. They are
-    apart if their means differ by more than their own standard deviations.
+    ten times what chains move by. Modes that are all sampled well differ by less than that. It is
+    also lost in a corner: where it is below the others and, by the length of its steps, in a
+    narrower place. There is next to no probability there, however long it would take to leave.
+    Chains climb if the second half of a window is above the first by half the dimension and more.
+    They are apart if their means differ by more than their own standard deviations.
     """
     levels, size = np.asarray(window.logdensity, float), window.position.shape[-1]
     chains, draws = levels.shape
@@ -50,10 +54,26 @@ def judge(window: Trail) -> Health:
     # The second best: one chain in a spike does not make all the others look lost.
     reference = np.sort(middle)[-2] if usable.sum() > 2 else middle.max()
     sound = usable & (middle >= reference - size - 10 * step)
+    sound &= ~_in_a_corner(window, half, usable, reference - middle)
     rise = np.median(late[sound].mean(axis=1) - levels[sound, :half].mean(axis=1))
     positions = window.position[sound, half:]
     apart = _r_hat(positions[:: max(1, len(positions) // ENOUGH_CHAINS)]) > APART
     return Health(sound, bool(rise > size / 2 + 3 * step), apart)
+
+
+def _in_a_corner(window: Trail, half: int, usable: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """Which chains are below the others and take much shorter steps, once these have settled.
+
+    Then the probability there is at most a thousandth: a hundredth by the level, a tenth by width.
+    """
+    levels = np.asarray(window.logdensity, float)[:, half:]
+    if levels.shape[1] < SETTLED:
+        return np.zeros(len(levels), bool)
+    with np.errstate(all="ignore"):
+        steps = np.log(np.asarray(window.step_size, float)[:, half:]).mean(axis=(1, 2))
+        usual = np.median(levels[usable].std(axis=1))
+    narrow = steps < np.median(steps[usable]) - np.log(10)
+    return narrow & (below > np.log(100) + BEYOND_CHANCE * usual)
 
 
 def _r_hat(positions: np.ndarray) -> float:
