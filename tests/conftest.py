@@ -17,7 +17,8 @@ QUICKLY = (
     "--xla_cpu_parallel_codegen_split_count=1",
 )
 # So that no worker has a long one left when the other is done.
-LONGEST = ("test_laws", "test_coupled", "test_sampling", "test_elbo", "test_score", "test_zoo")
+LONGEST = ("test_laws", "test_coupled", "test_sampling", "test_elbo", "test_score", "test_zoo",
+           "test_spread", "test_processes", "test_calibration")  # fmt: skip
 gc.set_threshold(200_000, 50, 50)  # tracing makes many small objects that live on
 jax.config.update("jax_enable_x64", True)
 # Programs that tests start, and kill, keep nothing; this one does, also in a worker.

@@ -65,16 +65,18 @@ def sampler(kernel, method):
     return target, begin, transition, partial(Target.to_sites, lam=lams[-1])
 
 
-LONG = [
-    pytest.param(kernel, method, marks=pytest.mark.slow)
+KERNELS_AND_METHODS = [
+    pytest.param(kernel, method, marks=mark)
+    for methods, mark in (
+        (("partial", "interleaved"), pytest.mark.slow),
+        (("centered", "noncentered", "three"), pytest.mark.long),
+    )
     for kernel in ("hmc", "nuts")
-    for method in ("centered", "noncentered", "partial", "interleaved", "three")
-    if (kernel, method) != ("hmc", "interleaved")
+    for method in methods
 ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("kernel", "method"), [("hmc", "interleaved"), *LONG])
+@pytest.mark.parametrize(("kernel", "method"), KERNELS_AND_METHODS)
 def test_ranks_of_the_truth_among_posterior_draws_are_uniform(kernel, method):
     target, begin, transition, to_sites = sampler(kernel, method)
     draws, apart = 31, 6
