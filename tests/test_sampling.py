@@ -69,7 +69,7 @@ def test_the_gaussian_toy_is_met(kernel, method):
         ("auto", "auto"),
         # The centered slot follows the neck of the funnel with trees of the greatest depth.
         ("hmc", "interleaved"),
-        ("nuts", "interleaved"),
+        pytest.param("nuts", "interleaved", marks=pytest.mark.long),
     ],
 )
 def test_eight_schools_is_met(kernel, method):
@@ -83,7 +83,7 @@ def test_eight_schools_is_met(kernel, method):
 
 @pytest.mark.slow
 @surveys
-@pytest.mark.parametrize("kernel", ONE_IN_CI)
+@pytest.mark.parametrize("kernel", ["hmc", pytest.param("nuts", marks=pytest.mark.long)])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_survey_of_radon_is_met(kernel, method, survey):
     problem = survey()
