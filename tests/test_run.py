@@ -11,6 +11,8 @@ import pytest
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError, CheckpointError
+from autoreparam.mcmc.chains import Chains
+from autoreparam.mcmc.hmc import Kernel
 from autoreparam.mcmc.policy import Policy
 from autoreparam.mcmc.retune import STILL_CLIMBING, retune
 from autoreparam.mcmc.snapshot import WORDS, pack, unpack
@@ -190,3 +192,12 @@ def test_a_stored_run_has_the_draws_of_one_that_is_not(tmp_path):
     np.testing.assert_array_equal(
         run(checkpoint=tmp_path / "run").posterior["theta"], run().posterior["theta"]
     )
+
+
+def test_calls_are_long_only_where_a_draw_of_all_their_chains_is_little_work(session):
+    few, many = (
+        Chains(Kernel("hmc"), session.engine.target, np.zeros((chains, 2), np.uint32), work=100)
+        for chains in (2, 10_000)
+    )
+    assert (few.at_once, many.at_once) == (100, 25)
+    assert replace(few, work=10_000).at_once == 25

@@ -7,8 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import suppress
 from typing import TypeVar
 
-import jax
-import jax.numpy as jnp
+from autoreparam.program.compiled import for_threads
 
 T = TypeVar("T")
 
@@ -23,12 +22,7 @@ def in_threads(
 
     After an error or Ctrl-C no other call begins, and `stop` tells those that have to end soon.
     """
-    x64 = jnp.result_type(float) == jnp.float64
-
-    def in_thread(item: T) -> None:
-        with jax.enable_x64(x64):  # a context manager sets it for one thread only
-            call(item)
-
+    in_thread = for_threads(call)
     with ThreadPoolExecutor(at_once) as pool:
         calls: list[Future] = []
         try:

@@ -21,7 +21,14 @@ from autoreparam.mcmc.interleaved import Slots, draw
 from autoreparam.mcmc.step_size import Adaptation, adapt
 from autoreparam.mcmc.trail import Trail, as_row, blank_trail, from_rows, in_calls
 from autoreparam.mcmc.warmup import CHUNK, CHUNK_OF_LITTLE
-from autoreparam.program.compiled import accelerated, often, on_little, on_much, rarely
+from autoreparam.program.compiled import (
+    accelerated,
+    for_threads,
+    often,
+    on_little,
+    on_much,
+    rarely,
+)
 from autoreparam.program.spread import is_spread
 from autoreparam.program.target import Target
 
@@ -104,7 +111,8 @@ class Chains:
     @property
     def at_once(self) -> int:
         """Draws in a call of the compiled program, which takes a millisecond of its own."""
-        return CHUNK_OF_LITTLE if self.work < LITTLE else CHUNK
+        first = self.groups[0]
+        return CHUNK_OF_LITTLE if self.work * (first.stop - first.start) < LITTLE else CHUNK
 
     def compile(self, states: State, slots: Slots, adaptation: Adaptation) -> None:
         """Compiles the chunk by running it with zero draws."""
@@ -144,13 +152,12 @@ def meanwhile(call: Callable[[], Any]) -> Iterator[Callable[[], bool]]:
 
     Yields a function that says whether the call is still going on.
     """
-    x64 = jnp.result_type(float) == jnp.float64
 
-    def in_thread() -> None:
-        with suppress(BaseException), jax.enable_x64(x64):
+    def quietly() -> None:
+        with suppress(BaseException):
             call()
 
-    thread = Thread(target=in_thread, daemon=True)
+    thread = Thread(target=for_threads(quietly), daemon=True)
     thread.start()
     try:
         yield thread.is_alive
@@ -170,12 +177,6 @@ def joined(call: Callable[[slice], Any], groups: list[slice]) -> Any:
     """The results of one call per group, made in threads, joined along the chain axis."""
     if len(groups) == 1:
         return call(groups[0])
-    x64 = jnp.result_type(float) == jnp.float64
-
-    def in_thread(group: slice) -> Any:
-        with jax.enable_x64(x64):  # a context manager sets it for one thread only
-            return call(group)
-
     with ThreadPoolExecutor(min(cores(), len(groups))) as pool:
-        parts = list(pool.map(in_thread, groups))
+        parts = list(pool.map(for_threads(call), groups))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)

@@ -7,6 +7,7 @@ from functools import cache, cached_property, update_wrapper
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 # Parts that are compiled apart repeat each other.
 TO_RUN_ON_MUCH = (("xla_cpu_parallel_codegen_split_count", 1),)
@@ -79,6 +80,17 @@ def on_little(function: Callable, **keywords: Any) -> Compiled:
 def rarely(function: Callable, **keywords: Any) -> Compiled:
     """A program that is called a few times per run."""
     return Compiled(function, TO_RUN_RARELY, **keywords)
+
+
+def for_threads(function: Callable) -> Callable:
+    """The function for other threads, in the precision of this one: contexts set it by thread."""
+    x64 = jnp.result_type(float) == jnp.float64
+
+    def in_thread(*args: Any) -> Any:
+        with jax.enable_x64(x64):
+            return function(*args)
+
+    return in_thread
 
 
 def accelerated() -> bool:

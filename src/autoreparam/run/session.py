@@ -104,7 +104,7 @@ class Session:
         began, before = time.perf_counter(), self.state
         sampling = before.plan[0].phase == "sampling"
         every = 1 if sampling else self._learned_every()
-        if self.store is None and every == 1:  # none of them would be lost
+        if self.store is None and every == 1:  # no draw waits for a file
             most = self.engine.chains(before.kernel).at_once
             before = replace(before, plan=first_steps(before.plan, most))
         step = before.plan[0]
