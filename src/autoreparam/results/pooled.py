@@ -16,8 +16,9 @@ from scipy.special import ndtri
 
 from autoreparam.results.superchains import nested_r_hat, superchains
 
-THREADS = 8  # each with about ten arrays as large as a scalar's draws
+THREADS = 8  # each with about ten arrays as large as its scalars' draws
 BLOCK = 2**19  # numbers to transform at once, few enough to stay in a cache
+TOGETHER = 2**16  # numbers of scalars that are looked at in one go: alone, short ones take longer
 
 
 class Pooled(NamedTuple):
@@ -48,50 +49,65 @@ def pooled(
     quantiles = blom(chains * length)
 
     @np.errstate(all="ignore")  # in this thread
-    def one(i: int) -> None:
-        draws = scalars[i]
-        if np.isnan(draws).any():
-            return
-        order = np.argsort(draws, axis=None)
+    def some(which: np.ndarray) -> None:
+        draws = scalars[which]
+        order = np.argsort(flat(draws))
         plain, folded = normal_scores(draws, order, quantiles)
         location, scale = (nested_r_hat(halves(scores), groups) for scores in (plain, folded))
-        found.r_hat[i] = np.fmax(location, scale)
-        found.bulk[i], found.means[i] = ess(plain), ess(draws)
-        ends = np.quantile(draws.ravel()[order], tails)  # quicker where they are sorted
-        found.tail[i] = min(ess(draws <= end) for end in ends)
+        found.r_hat[which] = np.fmax(location, scale)
+        found.bulk[which], found.means[which] = ess(plain), ess(draws)
+        ordered = np.take_along_axis(flat(draws), order, axis=-1)  # quicker where they are sorted
+        ends = np.quantile(ordered, tails, axis=-1)[..., None, None]
+        found.tail[which] = np.minimum(*(ess(draws <= end) for end in ends))
 
+    known = np.flatnonzero(~np.isnan(scalars).any(axis=(1, 2)))
+    parts = np.array_split(known, -(-len(known) * chains * length // TOGETHER) or 1)
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(one, range(count)))
+        list(pool.map(some, [part for part in parts if len(part)]))
     return found
+
+
+def flat(draws: np.ndarray) -> np.ndarray:
+    """The draws of all chains in a row, (..., chain, draw)."""
+    return draws.reshape(*draws.shape[:-2], -1)
 
 
 def halves(draws: np.ndarray) -> np.ndarray:
     """The first half of each chain, then the second half of each; a draw in between is left out."""
-    half = draws.shape[1] // 2
-    return np.concatenate([draws[:, :half], draws[:, -half:]]) if half else draws
+    half = draws.shape[-1] // 2
+    if not half:
+        return draws
+    return np.concatenate([draws[..., :half], draws[..., -half:]], axis=-2)
 
 
 def normal_scores(
     draws: np.ndarray, order: np.ndarray, quantiles: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Normal scores of draws by their rank, and by that of their distance from the median."""
-    values = draws.ravel()[order]
-    distances = np.abs(values - (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2)
+    values = np.take_along_axis(flat(draws), order, axis=-1)
+    count = values.shape[-1]
+    middle = (values[..., [(count - 1) // 2]] + values[..., [count // 2]]) / 2
+    distances = np.abs(values - middle)
     nearer = np.argsort(distances, kind="stable")  # merges two sorted runs
-    plain, folded = np.empty((2, *draws.shape))
-    plain.ravel()[order] = _scores(values, quantiles)
-    folded.ravel()[order[nearer]] = _scores(distances[nearer], quantiles)
-    return plain, folded
+    plain, folded = np.empty((2, *values.shape))
+    np.put_along_axis(plain, order, _scores(values, quantiles), axis=-1)
+    places = np.take_along_axis(order, nearer, axis=-1)
+    distances = np.take_along_axis(distances, nearer, axis=-1)
+    np.put_along_axis(folded, places, _scores(distances, quantiles), axis=-1)
+    return plain.reshape(draws.shape), folded.reshape(draws.shape)
 
 
 def _scores(ordered: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
     """The scores of sorted values; equal ones share that of their mean rank."""
-    differs = ordered[1:] != ordered[:-1]
+    differs = ordered[..., 1:] != ordered[..., :-1]
     if differs.all():
-        return quantiles[::2]
-    first = np.concatenate([[0], 1 + np.flatnonzero(differs)])
-    last = np.append(first[1:], len(ordered))
-    return np.repeat(quantiles[first + last - 1], last - first)
+        return np.broadcast_to(quantiles[::2], ordered.shape)
+    ranks, edge = np.arange(ordered.shape[-1]), np.ones((*ordered.shape[:-1], 1), bool)
+    first = np.where(np.concatenate([edge, differs], axis=-1), ranks, 0)
+    last = np.where(np.concatenate([differs, edge], axis=-1), ranks, ranks[-1])
+    first = np.maximum.accumulate(first, axis=-1)
+    last = np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
+    return quantiles[first + last]
 
 
 def blom(count: int) -> np.ndarray:
@@ -100,35 +116,38 @@ def blom(count: int) -> np.ndarray:
     return ndtri((ranks - 3 / 8) / (count + 1 / 4))
 
 
-def ess(draws: np.ndarray) -> float:
-    """Effective sample size of the mean of independent chains, (chain, draw).
+def ess(draws: np.ndarray) -> np.ndarray:
+    """Effective sample size of the mean of independent chains, (..., chain, draw).
 
     The variance of a mean of n draws is `1 + 2 Σ (1 - t/n) ρ_t` times that of independent ones,
     summed over the lags t within a chain as far as Geyer's pairs are positive, and made to fall.
     Deviations from the mean of all chains give ρ without bias, and show where chains disagree.
     """
     values = np.array(draws, dtype=float)
-    if np.ptp(values) < np.finfo(float).resolution:
-        return float(values.size)
-    values -= values.mean()
+    count = values.shape[-2] * values.shape[-1]
+    still = np.ptp(values, axis=(-2, -1)) < np.finfo(float).resolution
+    values -= values.mean(axis=(-2, -1), keepdims=True)
     sums = lagged_sums(values)  # there are n - t products at lag t
-    pairs = np.append(sums, np.zeros(len(sums) % 2)).reshape(-1, 2).sum(axis=1) / sums[0]
-    if np.isnan(pairs).any():
-        return np.nan
-    positive = np.logical_and.accumulate(pairs > 0)
-    time = 2 * np.minimum.accumulate(pairs)[positive].sum() - 1
-    return float(values.size / max(time, 1 / np.log10(values.size)))  # ArviZ's bound
+    sums = np.concatenate([sums, np.zeros((*sums.shape[:-1], sums.shape[-1] % 2))], axis=-1)
+    pairs = sums.reshape(*sums.shape[:-1], -1, 2).sum(axis=-1) / sums[..., :1]
+    positive = np.logical_and.accumulate(pairs > 0, axis=-1)
+    falling = np.where(positive, np.minimum.accumulate(pairs, axis=-1), 0)
+    time = 2 * falling.sum(axis=-1) - 1
+    found = count / np.maximum(time, 1 / np.log10(count))  # ArviZ's bound
+    return np.where(still, count, np.where(np.isnan(pairs).any(axis=-1), np.nan, found))
 
 
 def lagged_sums(centered: np.ndarray) -> np.ndarray:
-    """The products of draws of the same chain, summed, for every lag.
+    """The products of draws of the same chain, (..., chain, draw), summed, for every lag.
 
     A product of matrices is as fast for short chains, but its threads get in each other's way.
     """
-    count, length = centered.shape
+    count, length = centered.shape[-2:]
     size = next_fast_len(2 * length, real=True)
-    power = np.zeros(size // 2 + 1)
-    for block in np.array_split(np.ascontiguousarray(centered), -(-count * size // BLOCK)):
-        waves = np.fft.rfft(block, size, axis=1).view(float)  # real and imaginary parts in turn
-        power += np.einsum("ij,ij->j", waves, waves).reshape(-1, 2).sum(axis=1)
-    return np.fft.irfft(power, size)[:length]
+    power = np.zeros((*centered.shape[:-2], size // 2 + 1))
+    pieces = -(-centered.size // max(length, 1) * size // BLOCK)
+    for block in np.array_split(centered, min(count, pieces), axis=-2):
+        waves = np.fft.rfft(block, size, axis=-1).view(float)  # real and imaginary parts in turn
+        squares = np.einsum("...ij,...ij->...j", waves, waves)
+        power += squares.reshape(*power.shape, 2).sum(axis=-1)
+    return np.fft.irfft(power, size, axis=-1)[..., :length]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autoreparam.results.pooled import Pooled, pooled
+from autoreparam.results.pooled import THREADS, Pooled, pooled
 from autoreparam.results.split import split
 from autoreparam.results.superchains import MANY_CHAINS, superchains
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import xarray
 
 COLUMNS = ("mean", "sd", "5%", "95%", "mcse_mean", "ess_bulk", "ess_tail", "r_hat")
+BLOCK = 64  # scalars whose draws stay in a cache
 ENOUGH_DRAWS = 2**16  # of many chains, to know how good the draws are
 OF_CHAINS = "of_chains"  # the attribute of a variable whose chains stand for so many
 TAILS = (0.05, 0.95)  # of Vehtari and others (2021) and of Stan; ArviZ's own are 11% and 89%
@@ -153,17 +155,21 @@ def slowness(values: np.ndarray) -> np.ndarray:
     values = values[_some_chains(*values.shape[:2])]
     draws, count = values.shape[1:]
     length = max(1, int(draws**0.5))
-    found, block = np.zeros(count), 64  # few enough to stay in a cache
-    for first in range(0, count if draws >= 4 else 0, block):
-        here = values[:, : draws - draws % length, first : first + block]
+    found = np.zeros(count)
+
+    @np.errstate(all="ignore")  # in this thread
+    def some(first: int) -> None:
+        here = values[:, : draws - draws % length, first : first + BLOCK]
         x = here.astype(float)
-        with np.errstate(all="ignore"):
-            x -= x.mean(axis=(0, 1))
-            x /= x.std(axis=(0, 1)) + np.abs(x)
-            ratio = np.maximum(_batch_ratio(x, length), _batch_ratio(np.abs(x), length))
+        x -= x.mean(axis=(0, 1))
+        x /= x.std(axis=(0, 1)) + np.abs(x)
+        ratio = np.maximum(_batch_ratio(x, length), _batch_ratio(np.abs(x), length))
         # A scalar that does not vary has no ratio and no ESS; one that is not finite is the worst.
         still = (here == here[:1, :1]).all(axis=(0, 1))
-        found[first : first + block] = np.where(still, 0, np.nan_to_num(ratio, nan=np.inf))
+        found[first : first + BLOCK] = np.where(still, 0, np.nan_to_num(ratio, nan=np.inf))
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(some, range(0, count if draws >= 4 else 0, BLOCK)))
     return np.where(usual, found, np.inf)
 
 

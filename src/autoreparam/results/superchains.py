@@ -24,15 +24,16 @@ def superchains(chains: int) -> np.ndarray:
     return np.arange(chains) * count_superchains(chains) // max(chains, 1)
 
 
-def nested_r_hat(draws: np.ndarray, groups: np.ndarray) -> float:
-    """`sqrt(1 + B / W)` of one scalar's draws, (chain, draw), in superchains numbered from 0.
+def nested_r_hat(draws: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """`sqrt(1 + B / W)` of draws, (..., chain, draw), in superchains numbered from 0.
 
     B is the variance of the superchains' means. W is the mean over superchains of the variance of
     their chains' means and the mean variance of their chains; with one draw, or chain, that is 0.
     """
-    sizes, means = np.bincount(groups), draws.mean(axis=1)
-    centers = np.bincount(groups, means) / sizes
-    among = np.bincount(groups, (means - centers[groups]) ** 2) / np.maximum(sizes - 1, 1)
-    single = draws.shape[1] < 2
-    inside = 0.0 if single else np.bincount(groups, draws.var(axis=1, ddof=1)) / sizes
-    return float(np.sqrt(1 + centers.var(ddof=1) / np.mean(among + inside)))
+    sizes, means = np.bincount(groups), draws.mean(axis=-1)
+    member = np.equal.outer(groups, np.arange(len(sizes))).astype(float)
+    centers = means @ member / sizes
+    among = (means - centers[..., groups]) ** 2 @ member / np.maximum(sizes - 1, 1)
+    single = draws.shape[-1] < 2
+    inside = 0.0 if single else draws.var(axis=-1, ddof=1) @ member / sizes
+    return np.sqrt(1 + centers.var(axis=-1, ddof=1) / np.mean(among + inside, axis=-1))

@@ -93,10 +93,12 @@ class Batches:
             nonlocal done
             own = np.arange(group.start, group.start + width).clip(max=len(rows) - 1)
             found = self._batch(number, rows[own], jax.tree.map(lambda leaf: leaf[own], before))
+            found = jax.tree.map(lambda leaf: np.array(leaf[: group.stop - group.start]), found)
+            found[0].diagnostics.update(self._agreement(found[0].values))
             with lock:
                 done += group.stop - group.start
                 bar.update(done)
-            return jax.tree.map(lambda leaf: np.array(leaf[: group.stop - group.start]), found)
+            return found
 
         firsts = range(0, len(rows), width)
         with bar.phase("some again" if number else "data sets", len(rows)):
@@ -136,18 +138,21 @@ class Batches:
             fits, trail = run(drawn + first, draws, False, fits, length=self._length)
             pieces.append(self._mapped(targets, fits, trail, draws))
         values, stats = jax.tree.map(lambda *x: np.concatenate(x, axis=2), *pieces)
-        names = [site.name for site in self.targets.stacked.program.latents]
-        agreement, effective = worst({name: values[name] for name in names})
         diagnostics = {
-            "r_hat": agreement,
-            "ess": effective,
             "divergences": stats["diverging"].sum(axis=(1, 2)),
             "gradients_warmup": np.asarray(paid, np.int64),
             "gradients_sampling": stats["n_steps"].sum(axis=(1, 2), dtype=np.int64),
         }
-        kept = {name: values[name] for name in self.kept}
         fits = jax.device_get(fits)
-        return Found(kept, stats, fits.lam, diagnostics), fits
+        return Found(values, stats, fits.lam, diagnostics), fits
+
+    def _agreement(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """R-hat and ESS of the latents; those that are not to be kept are dropped."""
+        names = [site.name for site in self.targets.stacked.program.latents]
+        r_hat, ess = worst({name: values[name] for name in names})
+        for name in values.keys() - set(self.kept):
+            del values[name]
+        return {"r_hat": r_hat, "ess": ess}
 
     def _begun(
         self, targets: Targets, keys: Any, rows: np.ndarray, before: Fit | None
