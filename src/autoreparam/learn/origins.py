@@ -71,4 +71,4 @@ def _has_origin(lam: Parameterization, name: str) -> bool:
 def around(lam: Parameterization, origins: Mapping[str, Any]) -> Parameterization:
     """The same λ with these origins."""
     new = {name: replace(lam.of(name), origin=origins.get(name)) for name in lam.sites}
-    return Parameterization.by_site(new)
+    return Parameterization.by_site(new, lam.flat)

@@ -21,6 +21,7 @@ import optax
 from jax import Array
 
 from autoreparam.learn.fit import Fit
+from autoreparam.learn.flat import with_directions
 from autoreparam.learn.informed import informed, with_tails
 from autoreparam.learn.necks import depths_of, may_have_necks, out_of_necks
 from autoreparam.learn.objective import Cost, Draws, cost, coupled, inflations, saved
@@ -137,7 +138,7 @@ def fit_score(
         rivals = {name: around(rival, origins) for name, rival in rivals.items()}
     costs: dict[str, Cost] = {}
     chosen = _best(judge, rivals, costs, settings)
-    if len(lam) <= MOST_SITES and not large_matrices(target):
+    if len(lam) <= MOST_SITES and not large_matrices(target) and _descends(lam):
         start = rivals[chosen or "kept"].replace(tail=lam.tail)
         rivals["fitted"] = jax.device_get(
             _fit(seen)(target, seen, lam, start, tied, steps, blocks, settings)
@@ -145,18 +146,32 @@ def fit_score(
         if lam.tail:
             rivals["tailless"] = with_tails(rivals["fitted"], 0.0)
         chosen = _best(judge, rivals, costs, settings)
+    if chosen is not None and lam.flat is None:
+        more = with_directions(target, draws, lam, rivals[chosen], settings)
+        rivals |= more
+        flat = _best(judge, rivals, costs, settings)
+        if flat in more and costs[flat].objective < costs[chosen].objective - settings.worth:
+            chosen = flat
     objectives = {name: found.objective for name, found in costs.items()}
     if chosen is None:
         return ScoreFit(lam, np.nan, objectives, "kept", "no objective was finite", {})
     best, after = rivals[chosen], costs[chosen]
     lowered = out_of_necks(best, depths, settings, np)
     if lowered != best:
-        best, after = lowered, judge(lowered)
+        found = judge(lowered)
+        # Along flat directions there are no necks, and close to λ = 1 most of their gain is lost.
+        if best.flat is None or found.objective < after.objective + settings.neck_price:
+            best, after = lowered, found
     by_site = {
         "before": _as_written(target, costs, lam.sites),
         "after": _largest(target, after.inflations, lam.sites),
     }
     return ScoreFit(best, after.objective, objectives, chosen, "", by_site)
+
+
+def _descends(lam: Parameterization) -> bool:
+    """Whether a descent may help: next to flat directions, λ is at one end or the other."""
+    return lam.flat is None or not lam.flat.usual.keys() >= set(lam.sites)
 
 
 def _positions(
@@ -296,7 +311,7 @@ def descend(target, draws, lam, start, tied, steps, blocks, settings) -> Paramet
             bounded = jax.tree.map(jax.nn.sigmoid, both)
             known = start.of(name)
             found[name] = replace(bounded, reference=known.reference, origin=known.origin)
-        return Parameterization.by_site(found)
+        return Parameterization.by_site(found, start.flat)
 
     def loss(logits: dict[str, Centering]) -> Array:
         penalty = sum(map(_unlikely, jax.tree.leaves(logits)))

@@ -15,6 +15,7 @@ from autoreparam.mcmc.hmc import Info
 from autoreparam.mcmc.state import Ledger, RunState
 from autoreparam.mcmc.trail import Trail
 from autoreparam.mcmc.warmup import Step
+from autoreparam.program.parameterization_file import flat_entry, flat_of
 
 WORDS = "words"  # the array that holds everything except numeric arrays, as JSON
 
@@ -33,13 +34,18 @@ def pack(state: RunState) -> dict[str, np.ndarray]:
         "every": state.every,
         "notes": state.notes,
         "seconds": [state.seconds, state.seconds_learning],
+        "flat": [slot.lam.flat and flat_entry(slot.lam.flat) for slot in state.slots],
     }
     text = json.dumps(words).encode()
     return {**_named(_arrays(state)), WORDS: np.frombuffer(text, np.uint8)}
 
 
 def unpack(arrays: Mapping[str, np.ndarray], like: RunState) -> RunState:
-    """The state that was packed; `like` has its shapes."""
+    """The state that was packed; `like` has its shapes, but for flat directions."""
+    words = json.loads(arrays[WORDS].tobytes()) if WORDS in arrays else {}
+    flats = map(flat_of, words.get("flat", []))  # an older release knows none
+    known = [slot._replace(lam=slot.lam.with_flat(flat)) for slot, flat in zip(like.slots, flats)]
+    like = replace(like, slots=tuple(known) or like.slots)
     names = _named(_arrays(like))
     missing = [name for name in (*names, WORDS) if name not in arrays]
     if missing:
@@ -52,7 +58,6 @@ def unpack(arrays: Mapping[str, np.ndarray], like: RunState) -> RunState:
     if any(np.shape(a) != np.shape(b) for a, b in zip(leaves, found)):
         raise CheckpointError("the stored state has other shapes than this run's")
     chains, slots, adaptation = jax.tree.unflatten(treedef, found)
-    words = json.loads(arrays[WORDS].tobytes())
     seconds, seconds_learning = words["seconds"]
     return replace(
         like,

@@ -59,6 +59,25 @@ class Centering:
         zeros = np.zeros(np.shape(self.loc), self.loc.dtype)
         return replace(self, **dict.fromkeys(bare, zeros)) if bare else self
 
+    def refuse_other(self, site: Site) -> None:
+        """Raises where this cannot be the λ of a site."""
+        name, shape = site.name, np.shape(self.loc)
+        if shape != site.unconstrained_shape:
+            raise ParameterizationError(
+                f"site '{name}': λ has shape {shape}, the site's value "
+                f"has shape {site.unconstrained_shape}. Was it made for other data?"
+            )
+        if self.tail is not None and not site.heavy:
+            raise ParameterizationError(
+                f"site '{name}' of this parameterization has a tail, and its distribution here "
+                f"({site.distribution}) no heavy ones. Was it made for another model?"
+            )
+        if self.origin is not None and not site.follows:
+            raise ParameterizationError(
+                f"site '{name}' is a sequence in this parameterization, but not in this model. "
+                "Was it made for another one?"
+            )
+
     def filled(self, name: str, value: Any) -> Any:
         """A number for every element, or an array of the site's shape, in the type of its λ."""
         shape = np.shape(self.loc)
@@ -70,6 +89,12 @@ class Centering:
             )
         numpy = np if isinstance(value, np.ndarray) else jnp
         return numpy.broadcast_to(value, shape).astype(self.loc.dtype)
+
+    def summary(self) -> tuple[str, ...]:
+        """The number of elements; the smallest λ, the mean and the largest."""
+        lam = np.asarray(self.loc, float)
+        ends = (lam.min(), lam.mean(), lam.max()) if lam.size else (np.nan,) * 3
+        return str(lam.size), *(f"{value:.2f}" for value in ends)
 
     def __str__(self) -> str:
         text = f"{list(np.shape(self.loc))}: {_range(self.loc)}"

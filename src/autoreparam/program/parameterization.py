@@ -15,6 +15,7 @@ from autoreparam.disk import as_path
 from autoreparam.errors import ParameterizationError, known
 from autoreparam.program import parameterization_file
 from autoreparam.program.centering import Centering
+from autoreparam.program.flat import Flat
 from autoreparam.program.program import Program
 from autoreparam.program.site import Site
 from autoreparam.render.table import Table
@@ -38,8 +39,9 @@ class Parameterization:
         tail: How much lighter heavy tails are made, by site; None leaves them.
     """
 
-    __slots__ = ("_sites",)
+    __slots__ = ("_flat", "_sites")
     _sites: Mapping[str, Centering]
+    _flat: Flat | None
 
     def __init__(
         self,
@@ -66,25 +68,38 @@ class Parameterization:
         }
         self._freeze({name: site.checked(name) for name, site in given.items()})
 
-    def _freeze(self, sites: Mapping[str, Centering]) -> None:
+    def _freeze(self, sites: Mapping[str, Centering], flat: Flat | None = None) -> None:
         object.__setattr__(self, "_sites", MappingProxyType(dict(sites)))
+        object.__setattr__(self, "_flat", flat)
 
     def __setattr__(self, name, value):
         raise AttributeError("a Parameterization is immutable; use .replace({...}) for a new one")
 
     def __reduce__(self):
-        return Parameterization.by_site, (dict(self._sites),)
+        return Parameterization.by_site, (dict(self._sites), self._flat)
 
     @classmethod
-    def by_site(cls, sites: Mapping[str, Centering]) -> Parameterization:
+    def by_site(cls, sites: Mapping[str, Centering], flat: Flat | None = None) -> Parameterization:
         """The parameterization with these sites, checked and frozen.
 
         Args:
             sites: λ by site as values.
+            flat: Directions that the data say nothing about, where some are known.
         """
-        return cls.tree_unflatten(
-            tuple(sites), [site.checked(name) for name, site in sites.items()]
-        )
+        return cls.tree_unflatten(tuple(sites), ([sites[n].checked(n) for n in sites], flat))
+
+    @property
+    def flat(self) -> Flat | None:
+        """Directions that the data say nothing about, where some are known."""
+        return self._flat
+
+    def with_flat(self, flat: Flat | None) -> Parameterization:
+        """The same λ with other directions.
+
+        Args:
+            flat: The directions; None for none.
+        """
+        return self.tree_unflatten(self.sites, (tuple(self._sites.values()), flat))
 
     @classmethod
     def constant(
@@ -168,7 +183,7 @@ class Parameterization:
                     f"site '{name}' has no tail to set; sites with heavy tails: {known(self.tail)}"
                 )
             new[name] = replace(new[name], tail=self._filled(name, value))
-        return self.by_site(new)
+        return self.by_site(new, self._flat)
 
     def _filled(self, name: str, value: Any):
         if name not in self._sites:
@@ -188,7 +203,8 @@ class Parameterization:
             {
                 name: replace(site, loc=change(site.loc), scale=change(site.scale))
                 for name, site in self._sites.items()
-            }
+            },
+            self._flat,
         )
 
     def round(self) -> Parameterization:
@@ -257,11 +273,7 @@ class Parameterization:
         return f"Parameterization({', '.join(f'{n}{site}' for n, site in self._sites.items())})"
 
     def _repr_html_(self) -> str:
-        rows = []
-        for name, site in self._sites.items():
-            lam = np.asarray(site.loc, float)
-            ends = (lam.min(), lam.mean(), lam.max()) if lam.size else (np.nan,) * 3
-            rows.append((name, str(lam.size), *(f"{value:.2f}" for value in ends)))
+        rows = [(name, *site.summary()) for name, site in self._sites.items()]
         return Table(("site", "elements", "smallest λ", "mean", "largest"), rows).to_html()
 
     def check(self, program: Program) -> Parameterization:
@@ -277,23 +289,10 @@ class Parameterization:
                     f"site '{name}' of this parameterization {program.explain(name)}; sites that "
                     f"can be reparameterized here: {known(wanted)}. Was it made for another model?"
                 )
-            if np.shape(lam.loc) != wanted[name].unconstrained_shape:
-                raise ParameterizationError(
-                    f"site '{name}': λ has shape {np.shape(lam.loc)}, the site's value "
-                    f"has shape {wanted[name].unconstrained_shape}. Was it made for other data?"
-                )
-            if lam.tail is not None and not wanted[name].heavy:
-                raise ParameterizationError(
-                    f"site '{name}' of this parameterization has a tail, and its distribution here "
-                    f"({wanted[name].distribution}) no heavy ones. Was it made for another model?"
-                )
-            if lam.origin is not None and not wanted[name].follows:
-                raise ParameterizationError(
-                    f"site '{name}' is a sequence in this parameterization, but not in this model. "
-                    "Was it made for another one?"
-                )
-        missing = [name for name in wanted if name not in self._sites]
-        if missing:
+            lam.refuse_other(wanted[name])
+        if self._flat is not None:
+            self._flat.refuse_other(program)
+        if missing := [name for name in wanted if name not in self._sites]:
             raise ParameterizationError(
                 f"this parameterization has no λ for {known(missing)}; it covers "
                 f"{known(self._sites)}. Was it made for another model?"
@@ -302,11 +301,11 @@ class Parameterization:
         # program.
         whole = {name: self._sites[name].completed(site) for name, site in wanted.items()}
         same = all(whole[name] is lam for name, lam in self._sites.items())
-        return self if same and self.sites == tuple(wanted) else self.by_site(whole)
+        return self if same and self.sites == tuple(wanted) else self.by_site(whole, self._flat)
 
     def to_json(self) -> str:
         """The parameterization as JSON text, exact to the last bit."""
-        return parameterization_file.to_text(self._sites)
+        return parameterization_file.to_text(self._sites, self._flat)
 
     @classmethod
     def from_json(cls, text: str, program: Program | None = None) -> Parameterization:
@@ -316,7 +315,7 @@ class Parameterization:
             text: What `to_json` gave.
             program: The program that it must fit; None for no check.
         """
-        found = cls.by_site(parameterization_file.from_text(text))
+        found = cls.by_site(*parameterization_file.from_text(text))
         return found if program is None else found.check(program)
 
     def save(self, path: str | Path) -> None:
@@ -325,7 +324,7 @@ class Parameterization:
         Args:
             path: A name that ends in .json.
         """
-        parameterization_file.write(self._sites, as_path(path, "save"))
+        parameterization_file.write(self._sites, self._flat, as_path(path, "save"))
 
     @classmethod
     def load(cls, path: str | Path, program: Program | None = None) -> Parameterization:
@@ -335,16 +334,17 @@ class Parameterization:
             path: A file that `save` wrote.
             program: The program that it must fit; None for no check.
         """
-        found = cls.by_site(parameterization_file.read(as_path(path, "load")))
+        found = cls.by_site(*parameterization_file.read(as_path(path, "load")))
         return found if program is None else found.check(program)
 
     def tree_flatten(self):
-        """Children: the sites; static: their names."""
-        return tuple(self._sites.values()), self.sites
+        """Children: the sites, and flat directions; static: the sites' names."""
+        return (tuple(self._sites.values()), self._flat), self.sites
 
     @classmethod
-    def tree_unflatten(cls, names, sites):
+    def tree_unflatten(cls, names, children):
         """Rebuilds without checks, since JAX may put anything in the leaves."""
+        sites, flat = children
         self = object.__new__(cls)
-        self._freeze(dict(zip(names, sites)))
+        self._freeze(dict(zip(names, sites)), flat)
         return self

@@ -8,32 +8,34 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from autoreparam.disk import check_place, replacing, write_text
 from autoreparam.errors import ParameterizationError
 from autoreparam.program.centering import Centering
+from autoreparam.program.flat import Flat
 
 FORMAT = "autoreparam.parameterization"
 VERSION = 1
 INLINE = 10_000  # larger arrays are saved beside the JSON
 
 
-def to_text(sites: Mapping[str, Centering]) -> str:
+def to_text(sites: Mapping[str, Centering], flat: Flat | None) -> str:
     """JSON text, exact to the last bit."""
-    return _dump(sites, lambda key, array: array.tolist())
+    return _dump(sites, flat, lambda key, array: array.tolist())
 
 
-def from_text(text: str) -> dict[str, Centering]:
-    """The sites in a JSON text, λ as it stands there."""
+def from_text(text: str) -> tuple[dict[str, Centering], Flat | None]:
+    """The sites in a JSON text, λ as it stands there, and flat directions."""
     try:
         document = json.loads(text)
     except (TypeError, json.JSONDecodeError) as error:
         raise ParameterizationError(f"not JSON: {error}") from None
-    return _sites(document, {})
+    return _sites(document, {}), flat_of(document.get("flat"))
 
 
-def write(sites: Mapping[str, Centering], path: Path) -> None:
+def write(sites: Mapping[str, Centering], flat: Flat | None, path: Path) -> None:
     """Writes the JSON file, and the npz file where there are large arrays."""
     check_place(path, "save")
     arrays: dict[str, Any] = {}
@@ -44,15 +46,15 @@ def write(sites: Mapping[str, Centering], path: Path) -> None:
         arrays[key] = array
         return {"npz": key}
 
-    text = _dump(sites, place)
+    text = _dump(sites, flat, place)
     if arrays:
         with replacing(_beside(path)) as beside, open(beside, "wb") as file:
             np.savez_compressed(file, **arrays)
     write_text(path, text)
 
 
-def read(path: Path) -> dict[str, Centering]:
-    """The sites in a file made by `write`, λ as it stands there."""
+def read(path: Path) -> tuple[dict[str, Centering], Flat | None]:
+    """The sites in a file made by `write`, λ as it stands there, and flat directions."""
     arrays = {}
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -61,7 +63,7 @@ def read(path: Path) -> dict[str, Centering]:
                 arrays = dict(stored)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ParameterizationError(f"cannot read {path}: {error}") from None
-    return _sites(document, arrays)
+    return _sites(document, arrays), flat_of(document.get("flat"))
 
 
 def _beside(path: Path) -> Path:
@@ -70,7 +72,31 @@ def _beside(path: Path) -> Path:
     )
 
 
-def _dump(sites: Mapping[str, Centering], place: Callable[[str, np.ndarray], Any]) -> str:
+def flat_entry(flat: Flat) -> dict[str, Any]:
+    """Flat directions as lists of numbers."""
+    parts = vars(flat).items()
+    return {p: {name: np.asarray(x).tolist() for name, x in own.items()} for p, own in parts}
+
+
+def flat_of(entry: Any) -> Flat | None:
+    """The flat directions in such lists, if there are any."""
+    if entry is None:
+        return None
+    dtype = jnp.result_type(float)
+    try:
+        flat = Flat(**{p: {n: np.asarray(x, dtype) for n, x in entry[p].items()} for p in entry})
+        counts = {len(x) for part in (flat.moves, flat.apart, flat.borrowed) for x in part.values()}
+        finite = all(np.isfinite(x).all() for part in flat.parts for x in part.values())
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ParameterizationError(f"not flat directions: {error}") from None
+    if len(counts) != 1 or counts == {0} or not finite:
+        raise ParameterizationError("not flat directions: expected equally many numbers for each")
+    return flat
+
+
+def _dump(
+    sites: Mapping[str, Centering], flat: Flat | None, place: Callable[[str, np.ndarray], Any]
+) -> str:
     entries = {}
     for name, site in sites.items():
         loc, scale = np.asarray(site.loc), np.asarray(site.scale)
@@ -83,7 +109,9 @@ def _dump(sites: Mapping[str, Centering], place: Callable[[str, np.ndarray], Any
         if site.origin is not None:
             entry["origin"] = place(f"{name}/origin", np.asarray(site.origin))
         entries[name] = entry
-    return json.dumps({"format": FORMAT, "version": VERSION, "sites": entries}, indent=1)
+    document = {"format": FORMAT, "version": VERSION, "sites": entries}
+    document |= {} if flat is None else {"flat": flat_entry(flat)}
+    return json.dumps(document, indent=1)
 
 
 def _sites(document: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, Centering]:

@@ -14,6 +14,7 @@ from jax import Array
 
 from autoreparam.program.alike import computed_once, sum_computed_once
 from autoreparam.program.effort import numbers_given
+from autoreparam.program.flat import Part, before_stretch, stretched
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.pointwise import in_all, inseparable, per_observation
 from autoreparam.program.trace import Program
@@ -99,13 +100,17 @@ class Target:
         visit = AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
         log_dets = [jnp.sum(log_det) for log_det in visit.log_dets.values()]
+        log_dets += [visit.shift.log_det] if visit.shift is not None else []
         return visit.values, jnp.sum(jnp.stack(log_dets))
 
     def from_sites(self, values: Mapping[str, Any], lam: Parameterization) -> Array:
         """The working position of the latents' values; other names are ignored."""
         visit = AtValues(self.program, values, lam)
         visit.run()
-        return self.flatten(visit.working)
+        position = self.flatten(visit.working)
+        return (
+            position if lam.flat is None else self.translate(position, lam.with_flat(None), lam)[0]
+        )
 
     def carry(
         self, position: Array, score: Array, lam: Parameterization, new_lam: Parameterization
@@ -129,11 +134,28 @@ class Target:
         visit = AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
         moved, log_dets = dict(visit.working), [jnp.zeros((), position.dtype)]
-        for name, (old, point) in visit.maps.items():
-            new, there = site_map(old.rule, new_lam.of(name), old.mask), point._replace(light=None)
-            moved[name] = new.working(there)
-            stretch = new.log_stretch(there) - old.log_stretch(point)
+        maps = {
+            name: (site_map(old.rule, new_lam.of(name), old.mask), point._replace(light=None))
+            for name, (old, point) in visit.maps.items()
+        }
+        for name, (new, point) in maps.items():
+            stretch = new.log_stretch(point) - visit.maps[name][0].log_stretch(visit.maps[name][1])
             log_dets.append(jnp.sum(jnp.broadcast_to(stretch, jnp.shape(point.noise))))
+        if visit.shift is not None:
+            moved |= {name: visit.values[name] for name in lam.flat.moves if name not in maps}
+            log_dets.append(visit.shift.log_det)
+        if (flat := new_lam.flat) is not None:
+            parts = {name: Part.of(*maps[name]) for name in flat.moves if name in maps}
+            shift = stretched(flat, {**visit.parts(flat.moves), **parts}, back=True)
+            for name in flat.moves:
+                if name in maps:
+                    maps[name] = before_stretch(maps[name][0], shift, name)
+                else:
+                    moved[name] = visit.values[name] + shift.free[name]
+            log_dets.append(shift.log_det)
+        moved |= {name: new.working(point) for name, (new, point) in maps.items()}
+        lent = flat.lent(moved, new_lam) if flat is not None else {}
+        moved |= {name: moved[name] + own for name, own in lent.items()}
         return self.flatten(moved), jnp.sum(jnp.stack(log_dets))
 
     def log_scales(self, position: Array, lam: Parameterization) -> dict[str, Array]:

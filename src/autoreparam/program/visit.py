@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpyro.primitives import Messenger
 from autoreparam.errors import ModelError
 from autoreparam.program.enumeration import first_value, log_density
 from autoreparam.program.families import Standardized, standardize, unwrap
+from autoreparam.program.flat import Part, Shift, stretched
 from autoreparam.program.implicit.inside import noise_inside
 from autoreparam.program.loops import (
     Give,
@@ -154,7 +155,8 @@ class AtWorking(Visit):
     """Latents at working coordinates under λ; densities include the Jacobian.
 
     What a latent was made into by hand may depend on latents that come after it. Their values are
-    found by running the model before, with anything in its place: they do not depend on it.
+    found by running the model before, with anything in its place: they do not depend on it. Where
+    λ has flat directions, a run before finds where everything would be without them.
     """
 
     def __init__(
@@ -168,8 +170,10 @@ class AtWorking(Visit):
         self.lam = lam
         self.working = dict(working)
         self.maps: dict[str, tuple[SiteMap, Point]] = {}
+        self.constant: dict[str, Standardized] = {}  # rules of sites without a λ
         self.rounds = program.structure.rounds if rounds is None else rounds
         self.ahead: dict[str, Array] = {}
+        self.shift: Shift | None = None
 
     def run(self) -> None:
         """Runs the model, ahead as often as needed; afterwards all of its latents are placed."""
@@ -177,12 +181,33 @@ class AtWorking(Visit):
             before = AtWorking(self.program, self.working, self.lam, self.rounds - 1)
             before.run()
             self.ahead = before.values
+        if self.lam.flat is not None:
+            flat, bare = self.lam.flat, self.lam.with_flat(None)
+            lent = flat.lent(self.working, bare)
+            self.working |= {name: self.working[name] - own for name, own in lent.items()}
+            before = AtWorking(self.program, self.working, bare, self.rounds)
+            before.run()
+            self.shift = stretched(flat, before.parts(flat.moves))
+            self.terms.append(self.shift.log_det)
         super().run()
+
+    def parts(self, names: Iterable[str]) -> dict[str, Part]:
+        """What flat directions need to know of some sites."""
+        return {
+            name: Part.of(*self.maps[name])
+            if name in self.maps
+            else Part.constant(self.constant[name], self.values[name])
+            for name in names
+        }
 
     def place(self, site: Site, msg) -> tuple[Array, Array]:
         """The value of a latent at its working coordinates, and its share with the Jacobian."""
         working, scale = self.working[site.name], msg["scale"]
         if not site.candidate:
+            if site.standardizable:
+                self.constant[site.name] = standardize(msg["fn"])
+            if self.shift is not None:
+                working = working + self.shift.free.get(site.name, 0.0)
             transform = biject_to(msg["fn"].support)
             value = transform(working)
             log_det = transform.log_abs_det_jacobian(working, value)
@@ -207,7 +232,9 @@ class AtWorking(Visit):
         if site.implied is not None and not site.implied.names <= values.keys():
             return False
         map_ = site_map(self.rule(site, fn, values), self.lam.of(site.name), mask)
-        self.maps[site.name] = (map_, map_.point(self.working[site.name]))
+        noise = None if self.shift is None else self.shift.noise.get(site.name)
+        point = map_.point(self.working[site.name]) if noise is None else map_.point_of_noise(noise)
+        self.maps[site.name] = (map_, point)
         return True
 
     def place_inside(self, msg, sites: list[Site]) -> list[Site]:

@@ -16,7 +16,9 @@ import numpy as np
 
 from autoreparam.errors import AutoreparamError, known
 from autoreparam.program.centering import Centering
+from autoreparam.program.flat import Flat
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.parameterization_file import flat_entry, flat_of
 from autoreparam.results.labels import Labels
 from autoreparam.results.scalars import scalar_names
 
@@ -84,7 +86,10 @@ def lam_variables(
 
 
 def lam_dataset(
-    written: Mapping[str, Written], labels: Labels, lead: tuple[str, ...] = ()
+    written: Mapping[str, Written],
+    labels: Labels,
+    lead: tuple[str, ...] = (),
+    flat: Flat | None = None,
 ) -> xarray.Dataset:
     """The group, its axes named as those of the sites; `lead` names the axes before these."""
     result = labels.dataset(
@@ -94,6 +99,8 @@ def lam_dataset(
     )
     for name, variable in written.items():
         result[name].attrs |= {"site": variable.site, "part": variable.part}
+    if flat is not None:
+        result.attrs["flat"] = json.dumps(flat_entry(flat))
     return result
 
 
@@ -128,8 +135,10 @@ def parameterization(tree: xarray.DataTree, slot: int = -1) -> Parameterization:
         raise AutoreparamError(
             f"slot: expected a number from {-count} to {count - 1}; found {slot!r}"
         )
-    found = _of_slot(tree, slot)
-    return Parameterization.by_site({site: _centering(parts) for site, parts in found.items()})
+    found, group = _of_slot(tree, slot), tree["parameterization"]
+    flat = flat_of(json.loads(group.attrs.get("flat", "null")))
+    sites = {site: _centering(parts) for site, parts in found.items()}
+    return Parameterization.by_site(sites, flat)
 
 
 def lam_by_site(tree: xarray.DataTree, slot: int = -1) -> list[SiteLam]:

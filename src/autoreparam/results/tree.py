@@ -87,8 +87,9 @@ def to_tree(
         groups["posterior_predictive"] = labels.dataset(posterior_predictive, ("chain", "draw"))
     groups["observed_data"] = labels.dataset(observed)
     groups["constant_data"] = labels.dataset(constant, sites=keys)
+    several = len(parameterizations) > 1
     groups["parameterization"] = lam_dataset(
-        lam, labels, ("slot",) if len(parameterizations) > 1 else ()
+        lam, labels, ("slot",) if several else (), None if several else parameterizations[0].flat
     )
     tree = DataTree.from_dict(groups)
     latents = [labels.names[site.name] for site in program.latents if site.name in kept]

@@ -1,0 +1,200 @@
+"""Flat directions from draws and their scores: which the data say nothing about.
+
+In the coordinates of the model as written, the score of a draw along a direction is the slope of
+the prior, which is known, and that of everything else. Where the latter is next to nothing in all
+draws, the direction is flat. Two kinds are looked for: a single element, which only others' priors
+depend on, and a single element against all of a site, with the coefficients that make the rest of
+its score a combination of theirs.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autoreparam.learn.informed import with_tails
+from autoreparam.learn.objective import Draws
+from autoreparam.learn.settings import ScoreSettings
+from autoreparam.program.blocks import in_blocks
+from autoreparam.program.compiled import rarely
+from autoreparam.program.flat import Flat, may_be_flat
+from autoreparam.program.move import LARGE_BLOCK, block
+from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.site import Site
+from autoreparam.program.target import Target
+from autoreparam.program.visit import AtWorking
+
+
+def with_directions(
+    target: Target,
+    draws: Draws,
+    lam: Parameterization,
+    best: Parameterization,
+    settings: ScoreSettings,
+) -> dict[str, Parameterization]:
+    """The best λ with flat directions, as it is and with what they move centered.
+
+    None where there are none that matter. Draws are in the coordinates of `lam`, without any.
+    """
+    sites = may_be_flat(target.program)
+    groups = [site for site in sites.values() if _groups(site, best, settings)]
+    if not groups:
+        return {}
+    with_lam = [name for name in sites if name in lam]
+    plain = with_tails(lam, 0.0).replace(dict.fromkeys(with_lam, 1.0))
+    used = draws.where(draws.weights > 0).moved(target, lam, plain)
+    with np.errstate(all="ignore"):
+        flat = _Elements(target, used, plain, sites, settings).directions(groups)
+    if flat is None:
+        return {}
+    centered = best.replace(dict.fromkeys(flat.usual, 1.0))
+    return {"flat": best.with_flat(flat), "flat, centered": centered.with_flat(flat)}
+
+
+def _groups(site: Site, best: Parameterization, settings: ScoreSettings) -> bool:
+    """Whether a site is rather centered, and may be what a single element is traded against."""
+    fits = bool(site.candidate and site.scale_parents) and 1 < site.size <= settings.most_traded
+    return fits and float(np.mean(best[site.name])) >= settings.rather_centered
+
+
+class _Elements:
+    """The elements of some sites side by side: one column each, one row per draw."""
+
+    def __init__(
+        self,
+        target: Target,
+        draws: Draws,
+        lam: Parameterization,
+        sites: dict[str, Site],
+        settings: ScoreSettings,
+    ) -> None:
+        def of_rows(_: int, rows: np.ndarray) -> Any:
+            return _look(target, rows, lam, tuple(sites))
+
+        found = in_blocks(of_rows, block(target), draws.positions, large=LARGE_BLOCK)
+        latents = target.program.latents
+        ends = np.cumsum([0, *(site.size for site in latents)])
+        places = {s.name: np.arange(ends[i], ends[i + 1]) for i, s in enumerate(latents)}
+        at = np.concatenate([places[name] for name in sites])
+        self.sites, self.settings, self.dtype = sites, settings, draws.positions.dtype
+        self.free, self.score = (np.asarray(x, float)[:, at] for x in draws[:2])
+        self.loc, self.scale, self.slope = (np.asarray(x, float) for x in found)
+        ends = np.cumsum([0, *(site.size for site in sites.values())])
+        self.columns = {name: np.arange(ends[i], ends[i + 1]) for i, name in enumerate(sites)}
+        small = [n for n, site in sites.items() if site.size <= settings.most_single]
+        self.slopes, unknown = self._slopes(small)
+        self.single = [p for n in small if n not in unknown for p in self.columns[n]]
+        self.rest = self.score - self._prior(np.eye(len(at)))
+
+    def _slopes(self, small: list[str]) -> tuple[np.ndarray, set[str]]:
+        """The derivatives of all locations; the sites that they depend on in unknown ways."""
+        slopes, unknown = np.zeros((self.loc.shape[1],) * 2), set[str]()
+        for name, site in self.sites.items():
+            if not site.loc_parents:
+                continue
+            own, known = self.columns[name], [p for p in site.loc_parents if p in small]
+            causes = [column for p in known for column in self.columns[p]]
+            x, y = (z - z.mean(axis=0) for z in (self.free[:, causes], self.loc[:, own]))
+            found = np.linalg.lstsq(x, y, rcond=None)[0]
+            left = np.abs(y - x @ found).max() > self.settings.exact * np.abs(y).max()
+            if left or len(known) < len(site.loc_parents):
+                unknown.update(site.loc_parents)
+            slopes[np.ix_(own, causes)] = found.T
+        return slopes, unknown
+
+    def _apart(self, moves: np.ndarray) -> np.ndarray:
+        """How far elements move from their locations, along directions, (direction, element)."""
+        return moves - moves @ self.slopes.T
+
+    def _prior(self, moves: np.ndarray) -> np.ndarray:
+        """The slope of the priors along directions, for each draw."""
+        return (self.slope / self.scale) @ self._apart(moves).T
+
+    def directions(self, groups: list[Site]) -> Flat | None:
+        """The flat directions whose width varies most, if it does for any."""
+        found = [self.alone(p) for p in self.single]
+        others = [p for p, one in zip(self.single, found) if one is None]
+        found += [self.against(p, site) for site in groups for p in others]
+        ranked = sorted((one for one in found if one is not None), key=lambda one: -one[0])
+        chosen = [moves for spread, moves in ranked if spread > self.settings.uneven]
+        return self.flat(np.stack(chosen[: self.settings.most_flat])) if chosen else None
+
+    def alone(self, element: int) -> Any:
+        """What `_judged` says about an element that others' locations depend on."""
+        if not self.slopes[:, element].any():
+            return None
+        moves = np.zeros(self.free.shape[1])
+        moves[element] = 1
+        return self._judged(moves, self.score[:, element])
+
+    def against(self, element: int, site: Site) -> Any:
+        """What it says about an element that the elements of a site make up for."""
+        own = self.columns[site.name]
+        if element in own or len(self.rest) < 2 * len(own):
+            return None
+        moves = np.zeros(self.free.shape[1])
+        moves[element] = 1
+        found = np.linalg.lstsq(self.rest[:, own], self.rest[:, element], rcond=None)[0]
+        found[np.abs(found) < self.settings.exact * np.abs(found).max()] = 0
+        moves[own] = -found
+        return self._judged(moves, self.rest[:, element])
+
+    def _judged(self, moves: np.ndarray, scores: np.ndarray) -> Any:
+        """How much the width of a direction varies, and the direction, if it is flat.
+
+        Next to these scores, and to the prior's precision, nothing else is left along it.
+        """
+        precision = ((self._apart(moves[None])[0] / self.scale) ** 2).sum(axis=1)
+        left = np.mean((self.rest @ moves) ** 2)
+        exact, flat = self.settings.exact**2 * np.mean(scores**2), self.settings.flat
+        least = min(exact, flat * np.mean(precision))
+        return (np.std(np.log(precision)) / 2, moves) if left <= least else None
+
+    def flat(self, moves: np.ndarray) -> Flat:
+        """The directions by site."""
+        apart, dtype = self._apart(moves), self.dtype
+        names = [
+            name for name, own in self.columns.items() if moves[:, own].any() or apart[:, own].any()
+        ]
+        with_lam = [name for name in names if self.sites[name].candidate]
+        alone = [c for name in names if name not in with_lam for c in self.columns[name]]
+        # Of directions that move the same element, the first lends it.
+        first = [
+            bool(moves[i, alone].any()) and not (moves[:i, alone] * moves[i, alone]).any()
+            for i in range(len(moves))
+        ]
+        lends = np.asarray(first)[:, None]
+
+        def by_site(names: list[str], values: np.ndarray) -> dict[str, np.ndarray]:
+            shapes = {name: self.sites[name].unconstrained_shape for name in names}
+            own = {name: values[..., self.columns[name]].astype(dtype) for name in names}
+            return {n: x.reshape(*values.shape[:-1], *shapes[n]) for n, x in own.items()}
+
+        usual = np.exp(np.median(np.log(self.scale), axis=0))
+        return Flat(
+            by_site(names, moves),
+            by_site(names, apart),
+            by_site(with_lam, usual),
+            by_site(with_lam, np.where(lends, -moves, 0)),
+        )
+
+
+@partial(rarely, static_argnames="names")
+def _look(target, positions, lam, names) -> Any:
+    """Locations, scales and slopes of the noise of sites, their elements side by side."""
+    shapes = {site.name: site.unconstrained_shape for site in target.program.latents}
+
+    def one(position):
+        visit = AtWorking(target.program, target.unflatten(position), lam)
+        visit.run()
+        columns = []
+        for name, part in visit.parts(names).items():
+            each = [jnp.broadcast_to(x, shapes[name]) for x in (part.loc, part.scale, part.slope)]
+            columns.append([x.ravel() for x in each])
+        return tuple(jnp.concatenate(parts) for parts in zip(*columns))
+
+    return jax.vmap(one)(positions)

@@ -1,0 +1,209 @@
+"""Flat directions: what moves together without the data noticing.
+
+A constant that is added to `mu` and taken from every `a[g]` leaves `mu + a[g]` as it was. Only the
+priors say how far that can go, and where `a` has a scale `s`, they say about `s / √G`. The data may
+well know each `mu + a[g]`; then `a` is best centered, and its common part is as wide as `s` allows.
+No λ per element serves both. Nor does one where `mu` is the location of `a`.
+
+Along such a direction `n` of the unconstrained values `u`, the noise `e` of all elements moves by
+`J = ∂e / ∂n`, and the prior of the step `t` in `u = u0 + n t` is a Gaussian of precision `J'J` with
+its center where `J'e = 0`. In the coordinates that λ gives, relative to usual scales, the same step
+moves everything by `J̃`. So what λ gives is stretched along `n` about the center,
+
+    e  ->  e + J (φ - 1) (J'e) / (J'J),    φ² = J̃'J̃ / J'J
+
+with the log-determinant `log φ`. The likelihood does not notice, and the step has the same width
+whatever the scales are. At λ = 0, `φ` is 1. Several directions are taken in turn.
+
+Where `mu` has a constant prior, `a` also borrows it as its location: the working coordinate has
+`λ mu` added, so that at λ = 1 it is that of `mu + a`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from autoreparam.errors import ParameterizationError, known
+from autoreparam.program.families import Standardized
+from autoreparam.program.maps import Point, SiteMap
+from autoreparam.program.program import Program
+from autoreparam.program.site import Site
+from autoreparam.program.traits import Coupling
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Flat:
+    """Directions of the unconstrained values, by site, (direction, *shape).
+
+    `moves` is how far each element moves, `apart` how far from its location, which may move too.
+    The others are for sites with a λ: `usual` scales, and how much of what moves without a λ along
+    a direction the elements borrow as their location.
+    """
+
+    moves: dict[str, Any]
+    apart: dict[str, Any]
+    usual: dict[str, Any]  # (*shape)
+    borrowed: dict[str, Any]
+
+    @property
+    def count(self) -> int:
+        """The number of directions."""
+        return len(next(iter(self.moves.values())))
+
+    def refuse_other(self, program: Program) -> None:
+        """Raises where these cannot be directions of a program's values."""
+        sites, count = may_be_flat(program), self.count
+        with_lam = {name for name in self.moves if name in sites and sites[name].candidate}
+        whole = self.moves.keys() == self.apart.keys() and self.moves.keys() <= sites.keys()
+        whole &= self.usual.keys() == self.borrowed.keys() == with_lam
+        shaped = whole and all(
+            np.shape(part[name]) == (*lead, *sites[name].unconstrained_shape)
+            for part, lead in zip(self.parts, [(count,), (count,), (), (count,)])
+            for name in part
+        )
+        fixed = shaped and all(
+            np.array_equal(self.moves[name], self.apart[name])
+            for name in self.moves
+            if name not in with_lam
+        )
+        if not fixed:
+            raise ParameterizationError(
+                f"flat directions of this parameterization, of {known(self.moves)}, are none of "
+                "this model's. Was it made for another one?"
+            )
+
+    @property
+    def parts(self) -> tuple[dict[str, Any], ...]:
+        """Everything by site."""
+        return self.moves, self.apart, self.usual, self.borrowed
+
+    def lent(self, working: Mapping[str, Array], lam: Any) -> dict[str, Array]:
+        """What has been added to the working coordinates of sites that borrow, with this λ."""
+        alone = [name for name in self.moves if name not in self.borrowed]
+        values = sum(_inner(self.moves[name], working[name]) for name in alone)
+        return {n: lam[n] * jnp.tensordot(values, x, 1) for n, x in self.borrowed.items() if alone}
+
+
+def _inner(moves: Any, values: Array) -> Array:
+    """A sum over all elements for every direction."""
+    return jnp.sum(moves * values, axis=tuple(range(1, jnp.ndim(moves))))
+
+
+class Part(NamedTuple):
+    """What the directions need to know of one site."""
+
+    rule: Standardized
+    noise: Any
+    lam: tuple[Any, Any] | None = None  # of location and scale
+
+    @classmethod
+    def of(cls, map_: SiteMap, point: Point) -> Part:
+        """That of a site with a λ."""
+        return cls(map_.rule, point.noise, (map_.lam_loc, map_.lam_scale))
+
+    @classmethod
+    def constant(cls, rule: Standardized, free: Array) -> Part:
+        """That of a site without one, whose location and scale are constant."""
+        return cls(rule, (free - rule.loc) / rule.scale)
+
+    @property
+    def loc(self) -> Any:
+        """The location."""
+        return self.rule.loc
+
+    @property
+    def scale(self) -> Any:
+        """The scale."""
+        return self.rule.scale
+
+    @property
+    def slope(self) -> Array:
+        """The derivative of the log density of the noise."""
+        return jax.grad(lambda noise: jnp.sum(self.rule.noise.log_prob(noise)))(self.noise)
+
+
+class Shift(NamedTuple):
+    """Where steps along all directions lead, by site, and the log-determinant of the map."""
+
+    noise: dict[str, Array]  # afterwards
+    free: dict[str, Array]  # how far unconstrained values move
+    loc: dict[str, Array]  # how far locations do
+    log_det: Array
+
+
+def stretched(flat: Flat, parts: Mapping[str, Part], back: bool = False) -> Shift:
+    """The steps from what λ gives to the values, or, with `back`, the other way."""
+    noise = {name: part.noise for name, part in parts.items()}
+    steps: dict[int, Array] = {}
+    log_det = jnp.zeros(())
+    for i in reversed(range(flat.count)) if back else range(flat.count):
+        rates = {name: flat.apart[name][i] / part.scale for name, part in parts.items()}
+        precision = sum(jnp.sum(rate**2) for rate in rates.values())
+        seen = sum(jnp.sum(_seen(flat, i, name, part) ** 2) for name, part in parts.items())
+        log_gain = (jnp.log(seen) - jnp.log(precision)) / 2
+        center = sum(jnp.sum(rate * noise[name]) for name, rate in rates.items()) / precision
+        steps[i] = jnp.expm1(-log_gain if back else log_gain) * center
+        noise = {name: noise[name] + rate * steps[i] for name, rate in rates.items()}
+        log_det = log_det + (-log_gain if back else log_gain)
+    all_ = jnp.stack([steps[i] for i in range(flat.count)])
+    free, away = (
+        {name: jnp.tensordot(all_, own, 1) for name, own in part.items()}
+        for part in (flat.moves, flat.apart)
+    )
+    return Shift(noise, free, {name: free[name] - away[name] for name in free}, log_det)
+
+
+def _seen(flat: Flat, i: int, name: str, part: Part) -> Array:
+    """How far a working coordinate moves along a direction, relative to its usual scale."""
+    away = flat.apart[name][i]
+    if part.lam is None:
+        return away / part.scale
+    (loc, scale), usual = part.lam, flat.usual[name]
+    pulled = flat.moves[name][i] - away + flat.borrowed[name][i]
+    return (loc * pulled + (part.scale / usual) ** (scale - 1) * away) / usual
+
+
+def before_stretch(map_: SiteMap, shift: Shift, name: str) -> tuple[SiteMap, Point]:
+    """The map and the point of a site where λ alone would have it."""
+    loc, noise = map_.rule.loc + shift.loc[name], shift.noise[name]
+    map_ = replace(map_, rule=replace(map_.rule, loc=loc))
+    return map_, Point(noise, loc + map_.rule.scale * noise)
+
+
+def may_be_flat(program: Program) -> dict[str, Site]:
+    """The sites that can be part of a direction: their scales do not depend on each other."""
+    if program.structure.discrete or program.structure.rounds:
+        return {}
+    found = {site.name: site for site in program.latents if _simple(site)}
+    sites = program.structure.by_name
+    while True:
+        scaled = set[str]().union(*(_ancestors(sites, s.scale_parents) for s in found.values()))
+        left = {name: site for name, site in found.items() if name not in scaled}
+        if len(left) == len(found):
+            return found
+        found = left
+
+
+def _simple(site: Site) -> bool:
+    plain = site.coupling is Coupling.NONE and site.loop is None and site.implied is None
+    known = site.candidate or not (site.loc_parents or site.scale_parents)
+    real = site.candidate or site.support == "real"
+    return plain and known and real and site.standardizable
+
+
+def _ancestors(sites: Mapping[str, Site], names: tuple[str, ...]) -> set[str]:
+    found, waiting = set[str](), list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += sites[name].parents
+    return found
