@@ -138,9 +138,6 @@ class Target:
             name: (site_map(old.rule, new_lam.of(name), old.mask), point._replace(light=None))
             for name, (old, point) in visit.maps.items()
         }
-        for name, (new, point) in maps.items():
-            stretch = new.log_stretch(point) - visit.maps[name][0].log_stretch(visit.maps[name][1])
-            log_dets.append(jnp.sum(jnp.broadcast_to(stretch, jnp.shape(point.noise))))
         if visit.shift is not None:
             moved |= {name: visit.values[name] for name in lam.flat.moves if name not in maps}
             log_dets.append(visit.shift.log_det)
@@ -153,7 +150,11 @@ class Target:
                 else:
                     moved[name] = visit.values[name] + shift.free[name]
             log_dets.append(shift.log_det)
-        moved |= {name: new.working(point) for name, (new, point) in maps.items()}
+        for name, (new, point) in maps.items():
+            old, there = visit.maps[name]
+            stretch = new.log_stretch(point) - old.log_stretch(there)
+            log_dets.append(jnp.sum(jnp.broadcast_to(stretch, jnp.shape(point.noise))))
+            moved[name] = new.working(point)
         lent = flat.lent(moved, new_lam) if flat is not None else {}
         moved |= {name: moved[name] + own for name, own in lent.items()}
         return self.flatten(moved), jnp.sum(jnp.stack(log_dets))

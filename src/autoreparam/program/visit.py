@@ -15,7 +15,7 @@ from numpyro.primitives import Messenger
 from autoreparam.errors import ModelError
 from autoreparam.program.enumeration import first_value, log_density
 from autoreparam.program.families import Standardized, standardize, unwrap
-from autoreparam.program.flat import Part, Shift, stretched
+from autoreparam.program.flat import Flat, Part, Shift, stretched
 from autoreparam.program.implicit.inside import noise_inside
 from autoreparam.program.loops import (
     Give,
@@ -181,23 +181,34 @@ class AtWorking(Visit):
             before = AtWorking(self.program, self.working, self.lam, self.rounds - 1)
             before.run()
             self.ahead = before.values
-        if self.lam.flat is not None:
-            flat, bare = self.lam.flat, self.lam.with_flat(None)
-            lent = flat.lent(self.working, bare)
-            self.working |= {name: self.working[name] - own for name, own in lent.items()}
-            before = AtWorking(self.program, self.working, bare, self.rounds)
-            before.run()
-            self.shift = stretched(flat, before.parts(flat.moves))
-            self.terms.append(self.shift.log_det)
+        if self.lam.flat is None:
+            super().run()
+        else:
+            self._run_along(self.lam.flat, self.lam.with_flat(None))
+
+    def _run_along(self, flat: Flat, bare: Parameterization) -> None:
+        """Runs the model as λ alone would have it, then stretched along flat directions."""
+        lent = flat.lent(self.working, bare)
+        self.working |= {name: self.working[name] - own for name, own in lent.items()}
+        before = AtWorking(self.program, self.working, bare, self.rounds)
+        before.run()
+        self.shift = stretched(flat, before.parts(flat.moves))
         super().run()
+        # How much lighter tails stretch depends on where λ alone would have the noise.
+        more = self._tails_stretch(flat.usual) - before._tails_stretch(flat.usual)
+        self.shift = self.shift._replace(log_det=self.shift.log_det + more)
+        self.terms.append(self.shift.log_det)
+
+    def _tails_stretch(self, names: Iterable[str]) -> Array:
+        heavy = [self.maps[name] for name in names if self.maps[name][0].tail is not None]
+        return sum((jnp.sum(map_.log_stretch(x)) for map_, x in heavy), jnp.zeros(()))
 
     def parts(self, names: Iterable[str]) -> dict[str, Part]:
         """What flat directions need to know of some sites."""
+        maps, constant = self.maps, self.constant
         return {
-            name: Part.of(*self.maps[name])
-            if name in self.maps
-            else Part.constant(self.constant[name], self.values[name])
-            for name in names
+            n: Part.of(*maps[n]) if n in maps else Part.constant(constant[n], self.values[n])
+            for n in names
         }
 
     def place(self, site: Site, msg) -> tuple[Array, Array]:

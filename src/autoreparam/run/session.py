@@ -235,9 +235,11 @@ def _read_steps(store: Store) -> list[Step]:
 
 def _read_chunks(store: Store, steps: list[Step], state: RunState) -> Iterator[Chunk]:
     own = state.lams[-1]
-    leaves, treedef = jax.tree.flatten(own)
+    # Flat directions are found on the way.
+    shapes = {len(jax.tree.leaves(lam)): lam for lam in (own, own.with_flat(None))}
     for arrays, step in zip(store.read_chunks(), steps):
         lam = own
         if step.phase == "warmup":
-            lam = jax.tree.unflatten(treedef, [arrays[f"lam/{i}"] for i in range(len(leaves))])
+            leaves = [arrays[f"lam/{i}"] for i in range(sum(n.startswith("lam/") for n in arrays))]
+            lam = jax.tree.unflatten(jax.tree.structure(shapes[len(leaves)]), leaves)
         yield Chunk(step, lam, unpack_trail(arrays))

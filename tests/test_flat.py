@@ -1,0 +1,287 @@
+"""Flat directions: their map by law, how they are found, and few groups against exact answers."""
+
+import arviz_stats
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import autoreparam as ar
+from autoreparam.errors import ParameterizationError
+from autoreparam.learn.flat import with_directions
+from autoreparam.learn.objective import Draws
+from autoreparam.learn.settings import DEFAULTS
+from autoreparam.program.flat import Flat, may_be_flat
+from autoreparam.program.target import Target
+
+GROUP = np.repeat(np.arange(3), 4)
+OTHER = np.tile(np.arange(4), 3)
+Y = np.random.default_rng(0).normal(size=12)
+
+
+def crossed():
+    """A constant prior, one on top of it, two crossed factors, one with a location, heavy tails."""
+    nu = numpyro.sample("nu", dist.Normal(1.0, 2.0))
+    mu = numpyro.sample("mu", dist.Normal(nu, 3.0))
+    s, t = (numpyro.sample(name, dist.HalfNormal(1.0)) for name in "st")
+    a = numpyro.sample("a", dist.Normal(0.5 * nu, s).expand([3]).to_event(1))
+    b = numpyro.sample("b", dist.StudentT(4.0, 0.0, t).expand([4]).to_event(1))
+    w = numpyro.sample("w", dist.StudentT(4.0, mu, s))
+    numpyro.sample("y", dist.Normal(mu + a[GROUP] + b[OTHER] + w, 1.0), obs=Y)
+
+
+def any_directions(rng):
+    """Two directions that have nothing to do with the data, but with the locations."""
+    nu, mu = rng.normal(size=(2, 2))
+    a, b = rng.normal(size=(2, 3)), rng.normal(size=(2, 4))
+    moves = {"nu": nu, "mu": mu, "a": a, "b": b}
+    apart = {"nu": nu, "mu": mu - nu, "a": a - 0.5 * nu[:, None], "b": b}
+    shapes = {"mu": (), "a": (3,), "b": (4,)}
+    usual = {name: rng.uniform(0.5, 2, shape) for name, shape in shapes.items()}
+    borrowed = {name: rng.normal(size=(2, *shape)) for name, shape in shapes.items()}
+    return Flat(moves, apart, usual, borrowed)
+
+
+@pytest.fixture(params=range(4))
+def anywhere(request):
+    """A target, a random λ with random directions, and a position, in double precision."""
+    with jax.enable_x64(True):
+        rng = np.random.default_rng(request.param)
+        target = Target(ar.inspect(crossed))
+        lam = ar.Parameterization.centered(target.program)
+        lam = lam.map(lambda one: rng.uniform(size=one.shape))
+        lam = lam.replace(tail={"b": 0.7, "w": 0.3})
+        yield target, lam.with_flat(any_directions(rng)), rng.normal(size=target.size)
+
+
+def unconstrained(target, values):
+    logs = {name: jnp.log(values[name]) for name in "st"}
+    return target.flatten({**values, **logs})
+
+
+def test_positions_come_back(anywhere):
+    target, lam, position = anywhere
+    back = target.from_sites(target.to_sites(position, lam), lam)
+    np.testing.assert_allclose(back, position, atol=1e-12)
+
+
+def test_the_log_determinant_is_that_of_the_map(anywhere):
+    target, lam, position = anywhere
+    values = target.to_sites(position, lam)
+    jacobian = jax.jacobian(lambda x: unconstrained(target, target.to_sites(x, lam)))(position)
+    wanted = jnp.linalg.slogdet(jacobian)[1] + jnp.log(values["s"] * values["t"])
+    assert target.log_determinant(position, lam) == pytest.approx(float(wanted))
+
+
+def test_the_density_is_that_of_the_model(anywhere):
+    target, lam, position = anywhere
+    joint = target.log_joint(target.to_sites(position, lam))
+    wanted = joint + target.log_determinant(position, lam)
+    assert target.logdensity(position, lam) == pytest.approx(float(wanted))
+
+
+@pytest.mark.parametrize("end", [None, 0.0, 1.0])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_scores_are_carried(anywhere, end, keeps):
+    target, lam, position = anywhere
+    new = lam if end is None else lam.map(lambda one: np.full_like(one, end))
+    new = new if keeps else new.with_flat(None)
+    score = jax.grad(target.logdensity)(position, lam)
+    moved, carried, gain = target.carry(position, score, lam, new)
+    np.testing.assert_allclose(target.from_sites(target.to_sites(position, lam), new), moved)
+    np.testing.assert_allclose(carried, jax.grad(target.logdensity)(moved, new), rtol=1e-9)
+    there = target.logdensity(position, lam) + gain
+    assert target.logdensity(moved, new) == pytest.approx(float(there))
+
+
+def test_non_centered_coordinates_stay_as_they_are(anywhere):
+    target, lam, position = anywhere
+    lam = lam.map(np.zeros_like).replace(tail={"b": 0.0, "w": 0.0})
+    bare = lam.with_flat(None)
+    np.testing.assert_allclose(target.translate(position, bare, lam)[0], position, atol=1e-12)
+
+
+# -- few groups -------------------------------------------------------------------------------
+
+EACH, NOISE = 200, 1.0
+
+
+def few_groups(groups=3, seed=0):
+    """Observations of a few groups that differ by about 1, each group known to a tenth of that."""
+    rng = np.random.default_rng(seed)
+    group = np.repeat(np.arange(groups), EACH)
+    y = 0.5 + rng.normal(size=groups)[group] + NOISE * rng.normal(size=len(group))
+    return group, y.astype(np.float32)
+
+
+def added(group, y, groups=3):
+    """Effects around zero, added to a mean."""
+    mu = numpyro.sample("mu", dist.Normal(0, 100.0))
+    s = numpyro.sample("s", dist.Uniform(0, 100.0))
+    with numpyro.plate("groups", groups):
+        a = numpyro.sample("a", dist.Normal(0, s))
+    numpyro.sample("y", dist.Normal((mu + a)[group], NOISE), obs=y)
+
+
+def around(group, y, groups=3):
+    """Groups around a mean."""
+    mu = numpyro.sample("mu", dist.Normal(0, 100.0))
+    s = numpyro.sample("s", dist.Uniform(0, 100.0))
+    with numpyro.plate("groups", groups):
+        m = numpyro.sample("m", dist.Normal(mu, s))
+    numpyro.sample("y", dist.Normal(m[group], NOISE), obs=y)
+
+
+def slopes(group, y, groups=3):
+    """A covariate of the groups, which their effects can make up for as well."""
+    x = np.linspace(-1.0, 2.0, groups)
+    mu = numpyro.sample("mu", dist.Normal(0, 100.0))
+    beta = numpyro.sample("beta", dist.Normal(0, 100.0))
+    s = numpyro.sample("s", dist.Uniform(0, 100.0))
+    with numpyro.plate("groups", groups):
+        a = numpyro.sample("a", dist.Normal(0, s))
+    numpyro.sample("y", dist.Normal((mu + beta * x + a)[group], NOISE), obs=y)
+
+
+def seen_twice(group, y, groups=3):
+    """The mean is observed on its own too: nothing makes up for it."""
+    added(group, y, groups)
+    numpyro.sample("z", dist.Normal(numpyro.sample("other", dist.Normal(0, 100.0)), 1.0), obs=0.3)
+
+
+def exact_scale(group, y, groups=3):
+    """Values of s and their posterior probabilities, by quadrature."""
+    means = np.array([y[group == g].mean() for g in range(groups)], float)
+    log_s = np.linspace(np.log(1e-4), np.log(100), 20_001)
+    variance = np.exp(2 * log_s) + NOISE**2 / EACH
+    of_mean = variance / groups + 100.0**2
+    log_p = -(groups - 1) / 2 * np.log(variance) - np.log(of_mean) / 2 + log_s
+    log_p -= np.sum((means - means.mean()) ** 2) / 2 / variance + means.mean() ** 2 / 2 / of_mean
+    weights = np.exp(log_p - log_p.max())
+    return np.exp(log_s), weights / weights.sum()
+
+
+def spread_draws(target, lam, count=300, seed=0):
+    """Positions around the prior with their scores, in the coordinates of `lam`."""
+    rng = np.random.default_rng(seed)
+    positions = rng.normal(size=(count, target.size)).astype(np.float32)
+    look = jax.jit(jax.vmap(jax.value_and_grad(target.logdensity), (0, None)))
+    values, scores = look(positions, lam)
+    return Draws(positions, np.asarray(scores), np.asarray(values), np.ones(count, np.float32))
+
+
+def found(model, **changes):
+    program = ar.inspect(model, few_groups())
+    target, lam = Target(program), ar.Parameterization.constant(program, 0.7)
+    best = lam.map(np.ones_like).replace(changes)
+    return with_directions(target, spread_draws(target, lam), lam, best, DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("model", "moves"), [(added, {"mu": 1, "a": -1}), (around, {"mu": 1, "m": 0})]
+)
+def test_what_groups_make_up_for_is_found(model, moves):
+    rivals = found(model)
+    assert set(rivals) == {"flat", "flat, centered"}
+    flat = rivals["flat"].flat
+    assert flat.moves.keys() == moves.keys()
+    for name, wanted in moves.items():
+        np.testing.assert_allclose(
+            flat.moves[name], np.full_like(flat.moves[name], wanted), atol=1e-3
+        )
+    group = next(name for name in moves if name != "mu")
+    np.testing.assert_allclose(flat.apart[group], np.full((1, 3), -1.0), atol=1e-3)
+
+
+def test_so_are_slopes_of_what_groups_have_in_common():
+    flat = found(slopes)["flat"].flat
+    assert flat.count == 2
+    both = np.stack([flat.moves["mu"], flat.moves["beta"]])
+    np.testing.assert_array_equal(both.sum(axis=0), 1)  # one each
+    x = np.linspace(-1.0, 2.0, 3)
+    for i in range(2):
+        wanted = both[0, i] + both[1, i] * x
+        np.testing.assert_allclose(flat.moves["a"][i], -wanted, atol=2e-3)
+
+
+def test_what_is_observed_elsewhere_moves_nowhere():
+    flat = found(seen_twice)["flat"].flat
+    assert flat.moves.keys() == {"mu", "a"}
+
+    def mean_seen(group, y):
+        mu = numpyro.sample("mu", dist.Normal(0, 100.0))
+        s = numpyro.sample("s", dist.Uniform(0, 100.0))
+        with numpyro.plate("groups", 3):
+            a = numpyro.sample("a", dist.Normal(0, s))
+        numpyro.sample("y", dist.Normal((mu + a)[group], NOISE), obs=y)
+        numpyro.sample("z", dist.Normal(mu, 1.0), obs=0.3)
+
+    assert found(mean_seen) == {}
+
+
+def test_nothing_is_looked_for_where_groups_are_not_centered():
+    assert found(added, a=0.0) == {}
+
+
+def test_sites_that_scales_depend_on_are_left_alone():
+    def model():
+        mu = numpyro.sample("mu", dist.Normal(0, 1.0))
+        log_s = numpyro.sample("log_s", dist.Normal(mu, 1.0))
+        numpyro.sample("a", dist.Normal(0, jnp.exp(log_s)).expand([3]).to_event(1))
+
+    assert may_be_flat(ar.inspect(model)).keys() == {"a"}
+
+
+def test_files_trees_and_runs_that_go_on_keep_the_directions(tmp_path):
+    data = few_groups()
+    keywords = {"chains": 2, "warmup": 300, "draws": 100, "progress": False, "seed": 3}
+    tree = ar.sample(added, data, checkpoint=tmp_path / "run", **keywords)
+    lam = ar.parameterization(tree)
+    assert lam.flat is not None
+    assert ar.Parameterization.from_json(lam.to_json(), ar.inspect(added, data)) == lam
+    lam.save(tmp_path / "lam.json")
+    assert ar.Parameterization.load(tmp_path / "lam.json") == lam
+    more = ar.resume(tmp_path / "run", added, data, draws=150, progress=False)
+    assert ar.parameterization(more) == lam
+    np.testing.assert_array_equal(more.posterior["s"][:, :100], tree.posterior["s"])
+    again = ar.sample(added, data, parameterization=lam, **keywords)
+    assert ar.parameterization(again).flat is not None
+
+
+def test_directions_of_another_model_are_refused():
+    data = few_groups()
+    program, other = ar.inspect(added, data), ar.inspect(around, data)
+    flat = found(added)["flat"].flat
+    wrong = ar.Parameterization.centered(other).with_flat(flat)
+    with pytest.raises(ParameterizationError, match="flat directions"):
+        wrong.check(other)
+    moved = Flat({**flat.moves, "mu": 2 * flat.moves["mu"]}, flat.apart, flat.usual, flat.borrowed)
+    with pytest.raises(ParameterizationError, match="flat directions"):
+        ar.Parameterization.centered(program).with_flat(moved).check(program)
+    text = ar.Parameterization.centered(program).with_flat(flat).to_json()
+    for there, here in (('"apart"', '"part"'), ('"moves": {', '"moves": 3, "x": {')):
+        with pytest.raises(ParameterizationError, match="flat directions"):
+            ar.Parameterization.from_json(text.replace(there, here))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::autoreparam.errors.SamplingWarning")
+@pytest.mark.parametrize("model", [added, around])
+def test_a_vague_scale_of_few_groups_is_right_and_quick(model):
+    data = few_groups()
+    s, weights = exact_scale(*data)
+    errors, efficient = [], []
+    for seed in range(4):
+        tree = ar.sample(model, data, seed=seed, progress=False)
+        draws = tree.posterior["s"].values
+        for statistic in (np.log, np.sqrt, lambda x: 1.0 * (x > 20)):
+            mine = statistic(draws)
+            error = float(arviz_stats.mcse(mine, chain_axis=0, draw_axis=1))
+            errors.append((mine.mean() - weights @ statistic(s)) / error)
+        efficient.append(ar.efficiency(tree).ess_per_1000_total)
+    assert np.sqrt(np.mean(np.square(errors))) < 1.7
+    assert max(map(abs, errors)) < 4
+    # Without the direction, 3 to 6, and s > 20 is found a third as often as it should be.
+    assert np.median(efficient) > 30
