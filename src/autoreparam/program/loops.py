@@ -12,6 +12,8 @@ import jax.numpy as jnp
 from numpyro.contrib.control_flow.scan import scan_wrapper
 from numpyro.primitives import Messenger
 
+from autoreparam.program.site import Site
+
 
 def is_scan(msg: dict) -> bool:
     """Whether a control-flow message is a `scan` (and not a `cond`)."""
@@ -95,3 +97,15 @@ class Give(Messenger):
         msg["infer"] = dict(msg["infer"])  # NumPyro writes into it, and sites may share one
         if msg["name"] in self.values:
             msg["value"] = self.values[msg["name"]](msg["fn"])
+
+
+def in_order(sites: list[Site]) -> list[Site]:
+    """The sites of a loop, those that the model implies last, each after what it depends on."""
+    ordered = [site for site in sites if site.implied is None]
+    waiting = [site for site in sites if site.implied is not None]
+    while waiting:
+        names = {site.name for site in waiting}
+        ready = [site for site in waiting if not site.implied.names & names]
+        ordered += ready
+        waiting = [site for site in waiting if site not in ready]
+    return ordered

@@ -21,6 +21,7 @@ from autoreparam.program.loops import (
     Give,
     enter_steps,
     given_values,
+    in_order,
     is_scan,
     place_in_steps,
     whatever,
@@ -89,7 +90,7 @@ class Visit(Messenger, ABC):
         self.loops += 1
         if is_scan(msg):
             here = self.place_inside(msg, here)
-            series = {site.name: self.series(site) for site in _in_order(here)}
+            series = {site.name: self.series(site) for site in in_order(here)}
             enter_steps(msg, series, lambda own: Give({**self.step(own).values, **free}))
         else:
             values = {site.name: self.scanned(site) for site in here}
@@ -250,7 +251,7 @@ class AtWorking(Visit):
 
     def place_inside(self, msg, sites: list[Site]) -> list[Site]:
         """Has the steps of a `scan` place what was made by hand in it; the other latents."""
-        made = {site.name: site.implied for site in _in_order(sites) if site.implied is not None}
+        made = {site.name: site.implied for site in in_order(sites) if site.implied is not None}
         names, values = [site.name for site in sites], {**self.ahead, **self.values}
         inside = noise_inside(made, names, values, self.program.data, self.known)
         if inside is None:
@@ -338,15 +339,3 @@ class AtValues(Visit):
                 f"site '{site.name}': expected a value of shape {site.shape}, found {value.shape}"
             )
         return value
-
-
-def _in_order(sites: list[Site]) -> list[Site]:
-    """The sites of a loop, those that the model implies last, each after what it depends on."""
-    ordered = [site for site in sites if site.implied is None]
-    waiting = [site for site in sites if site.implied is not None]
-    while waiting:
-        names = {site.name for site in waiting}
-        ready = [site for site in waiting if not site.implied.names & names]
-        ordered += ready
-        waiting = [site for site in waiting if site not in ready]
-    return ordered
