@@ -34,21 +34,23 @@ def with_directions(
     draws: Draws,
     lam: Parameterization,
     best: Parameterization,
+    known: Flat | None,
     settings: ScoreSettings,
 ) -> dict[str, Parameterization]:
     """The best λ with flat directions, as it is and with what they move centered.
 
-    None where there are none that matter. Draws are in the coordinates of `lam`, without any.
+    Nothing where there are none that matter, nor any that are `known` from draws before. Draws are
+    in the coordinates of `lam`, without directions.
     """
     sites = may_be_flat(target.program)
     groups = [site for site in sites.values() if _groups(site, best, settings)]
-    if not groups:
-        return {}
-    with_lam = [name for name in sites if name in lam]
-    plain = with_tails(lam, 0.0).replace(dict.fromkeys(with_lam, 1.0))
-    used = draws.where(draws.weights > 0).moved(target, lam, plain)
-    with np.errstate(all="ignore"):
-        flat = _Elements(target, used, plain, sites, settings).directions(groups)
+    flat = known
+    if groups:
+        with_lam = [name for name in sites if name in lam]
+        plain = with_tails(lam, 0.0).replace(dict.fromkeys(with_lam, 1.0))
+        used = draws.where(draws.weights > 0).moved(target, lam, plain)
+        with np.errstate(all="ignore"):
+            flat = _Elements(target, used, plain, sites, settings).directions(groups) or known
     if flat is None:
         return {}
     centered = best.replace(dict.fromkeys(flat.usual, 1.0))

@@ -111,6 +111,10 @@ def fit_score(
     weights = np.zeros(most, positions.dtype)
     weights[np.unique(take, return_index=True)[1]] = 1
     draws = draws.where(take)._replace(weights=weights)
+    known = lam.flat
+    if known is not None:  # all rivals start anew, without directions
+        bare = lam.with_flat(None)
+        lam, draws = bare, draws.moved(target, lam, bare)
     held = held_out(most)
     seen, blocks = draws.where(~held), coupled(target, directions)
 
@@ -138,7 +142,7 @@ def fit_score(
         rivals = {name: around(rival, origins) for name, rival in rivals.items()}
     costs: dict[str, Cost] = {}
     chosen = _best(judge, rivals, costs, settings)
-    if len(lam) <= MOST_SITES and not large_matrices(target) and _descends(lam):
+    if len(lam) <= MOST_SITES and not large_matrices(target):
         start = rivals[chosen or "kept"].replace(tail=lam.tail)
         rivals["fitted"] = jax.device_get(
             _fit(seen)(target, seen, lam, start, tied, steps, blocks, settings)
@@ -146,8 +150,8 @@ def fit_score(
         if lam.tail:
             rivals["tailless"] = with_tails(rivals["fitted"], 0.0)
         chosen = _best(judge, rivals, costs, settings)
-    if chosen is not None and lam.flat is None:
-        more = with_directions(target, draws, lam, rivals[chosen], settings)
+    if chosen is not None:
+        more = with_directions(target, draws, lam, rivals[chosen], known, settings)
         rivals |= more
         flat = _best(judge, rivals, costs, settings)
         if flat in more and costs[flat].objective < costs[chosen].objective - settings.worth:
@@ -167,11 +171,6 @@ def fit_score(
         "after": _largest(target, after.inflations, lam.sites),
     }
     return ScoreFit(best, after.objective, objectives, chosen, "", by_site)
-
-
-def _descends(lam: Parameterization) -> bool:
-    """Whether a descent may help: next to flat directions, λ is at one end or the other."""
-    return lam.flat is None or not lam.flat.usual.keys() >= set(lam.sites)
 
 
 def _positions(
