@@ -176,7 +176,7 @@ def found(model, **changes):
     program = ar.inspect(model, few_groups())
     target, lam = Target(program), ar.Parameterization.constant(program, 0.7)
     best = lam.map(np.ones_like).replace(changes)
-    return with_directions(target, spread_draws(target, lam), lam, best, None, DEFAULTS)
+    return with_directions(target, spread_draws(target, lam), lam, best, best, None, DEFAULTS)
 
 
 @pytest.mark.parametrize(

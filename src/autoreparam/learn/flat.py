@@ -33,17 +33,18 @@ def with_directions(
     target: Target,
     draws: Draws,
     lam: Parameterization,
+    informed: Parameterization,
     best: Parameterization,
     known: Flat | None,
     settings: ScoreSettings,
 ) -> dict[str, Parameterization]:
-    """The best λ with flat directions, as it is and with what they move centered.
+    """The best λ with flat directions; what they move is as the data tell it, or centered.
 
     Nothing where there are none that matter, nor any that are `known` from draws before. Draws are
-    in the coordinates of `lam`, without directions.
+    in the coordinates of `lam`, without directions. λ by the data is `informed`.
     """
     sites = may_be_flat(target.program)
-    groups = [site for site in sites.values() if _groups(site, best, settings)]
+    groups = [site for site in sites.values() if _groups(site, informed, settings)]
     flat = known
     if groups:
         with_lam = [name for name in sites if name in lam]
@@ -53,14 +54,17 @@ def with_directions(
             flat = _Elements(target, used, plain, sites, settings).directions(groups) or known
     if flat is None:
         return {}
-    centered = best.replace(dict.fromkeys(flat.usual, 1.0))
-    return {"flat": best.with_flat(flat), "flat, centered": centered.with_flat(flat)}
+    moved = {
+        "flat": {n: informed[n] for n in flat.usual},
+        "flat, centered": dict.fromkeys(flat.usual, 1.0),
+    }
+    return {name: best.replace(own).with_flat(flat) for name, own in moved.items()}
 
 
-def _groups(site: Site, best: Parameterization, settings: ScoreSettings) -> bool:
+def _groups(site: Site, lam: Parameterization, settings: ScoreSettings) -> bool:
     """Whether a site is rather centered, and may be what a single element is traded against."""
     fits = bool(site.candidate and site.scale_parents) and 1 < site.size <= settings.most_traded
-    return fits and float(np.mean(best[site.name])) >= settings.rather_centered
+    return fits and float(np.mean(lam[site.name])) >= settings.rather_centered
 
 
 class _Elements:

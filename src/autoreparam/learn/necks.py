@@ -39,12 +39,26 @@ def depths_of(
 
 
 def out_of_necks(
-    lam: Parameterization, depths: Mapping[str, Any], settings: ScoreSettings, xp: Any
+    lam: Parameterization,
+    depths: Mapping[str, Any],
+    settings: ScoreSettings,
+    xp: Any,
+    informed: Parameterization | None = None,
 ) -> Parameterization:
-    """λ, lowered so that no width shrinks by more than a factor of `neck` to the low quantile."""
+    """λ, lowered so that no width shrinks by more than a factor of `neck` to the low quantile.
+
+    With the share λ' of what is known about each element that its own data tell, `informed`, those
+    are left alone that would not become much narrower if they were centered: the width of such an
+    element shrinks by `sqrt(λ' + (1 - λ') e^(2 depth))`, since the data's part of it stays.
+    """
     loc, scale = {}, {}
     for name, depth in depths.items():
-        most = (log(settings.neck) / xp.maximum(depth, SHALLOW)).reshape(lam[name].shape)
+        most = log(settings.neck) / xp.maximum(depth, SHALLOW)
+        if informed is not None:
+            share = xp.ravel(informed[name])
+            narrow = share + (1 - share) * xp.exp(2 * depth) > settings.neck**2
+            most = xp.where(narrow, most, 1.0)
+        most = most.reshape(lam[name].shape)
         loc[name] = xp.minimum(lam[name], most)
         scale[name] = xp.minimum(lam.scale[name], most)
     return lam.replace(loc, scale=scale) if depths else lam

@@ -150,22 +150,21 @@ def fit_score(
         if lam.tail:
             rivals["tailless"] = with_tails(rivals["fitted"], 0.0)
         chosen = _best(judge, rivals, costs, settings)
-    if chosen is not None:
-        more = with_directions(target, draws, lam, rivals[chosen], known, settings)
-        rivals |= more
-        flat = _best(judge, rivals, costs, settings)
-        if flat in more and costs[flat].objective < costs[chosen].objective - settings.worth:
-            chosen = flat
     objectives = {name: found.objective for name, found in costs.items()}
     if chosen is None:
         return ScoreFit(lam, np.nan, objectives, "kept", "no objective was finite", {})
     best, after = rivals[chosen], costs[chosen]
     lowered = out_of_necks(best, depths, settings, np)
     if lowered != best:
-        found = judge(lowered)
-        # Along flat directions there are no necks, and close to λ = 1 most of their gain is lost.
-        if best.flat is None or found.objective < after.objective + settings.neck_price:
-            best, after = lowered, found
+        best, after = lowered, judge(lowered)
+    by_data = rivals["informed"]
+    for name, rival in with_directions(target, draws, lam, by_data, best, known, settings).items():
+        rival = out_of_necks(rival, depths, settings, np, by_data)
+        found = judge(rival)
+        objectives[name] = found.objective
+        usable = found.energy <= settings.most_energy * after.energy
+        if usable and found.objective < after.objective - settings.worth:
+            best, after, chosen = rival, found, name
     by_site = {
         "before": _as_written(target, costs, lam.sites),
         "after": _largest(target, after.inflations, lam.sites),
