@@ -163,7 +163,8 @@ def fit_score(
         found = judge(rival)
         objectives[name] = found.objective
         usable = found.energy <= settings.most_energy * after.energy
-        if usable and found.objective < after.objective - settings.worth:
+        worth = settings.worth if known is None else 0.0  # else it has been compiled
+        if usable and found.objective < after.objective - worth:
             best, after, chosen = rival, found, name
     by_site = {
         "before": _as_written(target, costs, lam.sites),

@@ -32,7 +32,9 @@ class ScoreSettings:
     most_single: int = 8  # elements of a site that are tried one by one
     most_traded: int = 50  # elements of a site that is traded against; of more, scales vary little
     uneven: float = 0.3  # of a direction's log width, the standard deviation from which it matters
-    worth: float = 0.5  # by which flat directions must lower J: they are another program to compile
+    worth: float = (
+        0.1  # by which flat directions must lower J if they are another program to compile
+    )
     edge: float = 2.2  # bound on the starting logits; further out the objective is flat
 
 
