@@ -66,6 +66,7 @@ def main() -> None:
     found = tree["diagnostics"]
     row = {
         "device": jax.devices()[0].device_kind,
+        "seed": options.seed,
         "data sets": size,
         "precision": options.precision,
         "seconds": seconds,

@@ -184,7 +184,7 @@ def found(model, **changes):
 )
 def test_what_groups_make_up_for_is_found(model, moves):
     rivals = found(model)
-    assert set(rivals) == {"flat", "flat, centered"}
+    assert set(rivals) == {"flat", "flat_centered"}
     flat = rivals["flat"].flat
     assert flat.moves.keys() == moves.keys()
     for name, wanted in moves.items():

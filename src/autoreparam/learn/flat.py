@@ -56,7 +56,7 @@ def with_directions(
         return {}
     moved = {
         "flat": {n: informed[n] for n in flat.usual},
-        "flat, centered": dict.fromkeys(flat.usual, 1.0),
+        "flat_centered": dict.fromkeys(flat.usual, 1.0),
     }
     return {name: best.replace(own).with_flat(flat) for name, own in moved.items()}
 
