@@ -1,5 +1,7 @@
 """Flat directions: their map by law, how they are found, and few groups against exact answers."""
 
+import sys
+
 import arviz_stats
 import jax
 import jax.numpy as jnp
@@ -101,6 +103,33 @@ def test_non_centered_coordinates_stay_as_they_are(anywhere):
     lam = lam.map(np.zeros_like).replace(tail={"b": 0.0, "w": 0.0})
     bare = lam.with_flat(None)
     np.testing.assert_allclose(target.translate(position, bare, lam)[0], position, atol=1e-12)
+
+
+def test_a_mask_that_follows_what_moves_changes_nothing():
+    def model():
+        mu = numpyro.sample("mu", dist.Normal(0, 2.0))
+        s = numpyro.sample("s", dist.HalfNormal(1.0))
+        seen = mu + np.array([-0.2, 0.0, 0.2]) > 0
+        numpyro.sample("a", dist.Normal(mu * jnp.ones(3), s).mask(seen))
+
+    with jax.enable_x64(True):
+        target = Target(ar.inspect(model))
+        moves = {"mu": np.ones(1), "a": np.zeros((1, 3))}
+        apart = {"mu": np.ones(1), "a": -np.ones((1, 3))}
+        flat = Flat(moves, apart, {"a": np.ones(3)}, {"a": np.zeros((1, 3))})
+        lam = (
+            ar.Parameterization.constant(target.program, 0.4).with_flat(flat).check(target.program)
+        )
+        for position in np.random.default_rng(0).normal(size=(20, 5)):
+            values = target.to_sites(position, lam)
+
+            def free(x):
+                found = target.to_sites(x, lam)
+                return target.flatten({**found, "s": jnp.log(found["s"])})
+
+            log_det = jnp.linalg.slogdet(jax.jacobian(free)(position))[1] + jnp.log(values["s"])
+            wanted = target.log_joint(values) + log_det
+            assert target.logdensity(position, lam) == pytest.approx(float(wanted))
 
 
 # -- few groups -------------------------------------------------------------------------------
@@ -250,6 +279,22 @@ def test_files_trees_and_runs_that_go_on_keep_the_directions(tmp_path):
     assert ar.parameterization(again).flat is not None
 
 
+@pytest.mark.filterwarnings("ignore::autoreparam.errors.SamplingWarning")
+def test_directions_that_change_from_window_to_window_are_resumed(tmp_path, monkeypatch):
+    data, windows = few_groups(), []
+
+    def changing(*args):
+        windows.append(found := with_directions(*args))
+        return {} if len(windows) == 3 else found
+
+    monkeypatch.setattr(sys.modules["autoreparam.learn.score"], "with_directions", changing)
+    keywords = {"chains": 2, "warmup": 300, "progress": False, "seed": 2, "save_warmup": True}
+    tree = ar.sample(slopes, data, draws=20, checkpoint=tmp_path / "run", **keywords)
+    more = ar.resume(tmp_path / "run", slopes, data, draws=30, progress=False)
+    for name in tree.warmup_posterior.data_vars:
+        np.testing.assert_array_equal(more.warmup_posterior[name], tree.warmup_posterior[name])
+
+
 def test_directions_of_another_model_are_refused():
     data = few_groups()
     program, other = ar.inspect(added, data), ar.inspect(around, data)
@@ -261,9 +306,15 @@ def test_directions_of_another_model_are_refused():
     with pytest.raises(ParameterizationError, match="flat directions"):
         ar.Parameterization.centered(program).with_flat(moved).check(program)
     text = ar.Parameterization.centered(program).with_flat(flat).to_json()
-    for there, here in (('"apart"', '"part"'), ('"moves": {', '"moves": 3, "x": {')):
+    broken = [
+        text.replace('"apart"', '"part"'),
+        text.replace('"moves": {', '"moves": 3, "x": {'),
+        text.replace('"usual": {', '"usual": {"s": [0.0], '),
+        text.replace('"usual": {', '"usual": {"s": [1' + "0" * 400 + "], "),
+    ]
+    for text in broken:
         with pytest.raises(ParameterizationError, match="flat directions"):
-            ar.Parameterization.from_json(text.replace(there, here))
+            ar.Parameterization.from_json(text)
 
 
 @pytest.mark.slow

@@ -195,6 +195,7 @@ def may_be_flat(program: Program) -> dict[str, Site]:
 def _simple(site: Site) -> bool:
     plain = site.coupling is Coupling.NONE and site.loop is None and site.implied is None
     known = site.candidate or not (site.loc_parents or site.scale_parents)
+    known &= set(site.parents) <= {*site.loc_parents, *site.scale_parents}  # the shape is constant
     real = site.candidate or site.support == "real"
     return plain and known and real and site.standardizable
 

@@ -86,11 +86,18 @@ def flat_of(entry: Any) -> Flat | None:
     try:
         flat = Flat(**{p: {n: np.asarray(x, dtype) for n, x in entry[p].items()} for p in entry})
         counts = {len(x) for part in (flat.moves, flat.apart, flat.borrowed) for x in part.values()}
+        moving = sum(np.abs(x).reshape(len(x), -1).sum(axis=1) for x in flat.apart.values())
         finite = all(np.isfinite(x).all() for part in flat.parts for x in part.values())
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ParameterizationError(f"not flat directions: {error}") from None
-    if len(counts) != 1 or counts == {0} or not finite:
-        raise ParameterizationError("not flat directions: expected equally many numbers for each")
+        positive = all((x > 0).all() for x in flat.usual.values())
+        sound = len(counts) == 1 and finite and positive and bool(np.all(moving > 0))
+    except (AttributeError, OverflowError, TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise ParameterizationError(
+            'not flat directions: expected "moves", "apart", "usual" and "borrowed", each with '
+            "finite numbers by site: equally many directions, none of them zero, and usual scales "
+            "above zero"
+        )
     return flat
 
 

@@ -195,14 +195,16 @@ class AtWorking(Visit):
         before.run()
         self.shift = stretched(flat, before.parts(flat.moves))
         super().run()
-        # How much lighter tails stretch depends on where λ alone would have the noise.
-        more = self._tails_stretch(flat.usual) - before._tails_stretch(flat.usual)
+        # How much a tail or a mask makes of λ depends on where λ alone would have everything.
+        more = self._varying_stretch(flat.usual) - before._varying_stretch(flat.usual)
         self.shift = self.shift._replace(log_det=self.shift.log_det + more)
         self.terms.append(self.shift.log_det)
 
-    def _tails_stretch(self, names: Iterable[str]) -> Array:
-        heavy = [self.maps[name] for name in names if self.maps[name][0].tail is not None]
-        return sum((jnp.sum(map_.log_stretch(x)) for map_, x in heavy), jnp.zeros(()))
+    def _varying_stretch(self, names: Iterable[str]) -> Array:
+        found = (self.maps[name] for name in names)
+        vary = [one for one in found if one[0].tail is not None or one[0].mask is not None]
+        stretch = (jnp.broadcast_to(m.log_stretch(x), jnp.shape(x.noise)) for m, x in vary)
+        return sum(map(jnp.sum, stretch), jnp.zeros(()))
 
     def parts(self, names: Iterable[str]) -> dict[str, Part]:
         """What flat directions need to know of some sites."""

@@ -5,6 +5,7 @@ Where its draws would take much memory and the run is stored, they are read back
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from autoreparam.mcmc.state import RunState
 from autoreparam.mcmc.trail import Trail, blank_trail, joined_draws, thinned
 from autoreparam.mcmc.warmup import Step, first_steps
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.parameterization_file import flat_entry, flat_of
 from autoreparam.results.progress import Progress
 from autoreparam.results.scalars import ess_of
 from autoreparam.results.storage import Store
@@ -219,8 +221,11 @@ def _named(chunk: Chunk) -> dict[str, np.ndarray]:
     """A chunk as named arrays; sampling has one λ, which the state holds."""
     arrays = pack_trail(chunk.trail)
     if chunk.step.phase == "warmup":
-        leaves = jax.tree.leaves(chunk.lam)
+        leaves = jax.tree.leaves(chunk.lam.with_flat(None))
         arrays |= {f"lam/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        if chunk.lam.flat is not None:
+            text = json.dumps(flat_entry(chunk.lam.flat)).encode()
+            arrays["flat"] = np.frombuffer(text, np.uint8)
     return arrays
 
 
@@ -235,11 +240,11 @@ def _read_steps(store: Store) -> list[Step]:
 
 def _read_chunks(store: Store, steps: list[Step], state: RunState) -> Iterator[Chunk]:
     own = state.lams[-1]
-    # Flat directions are found on the way.
-    shapes = {len(jax.tree.leaves(lam)): lam for lam in (own, own.with_flat(None))}
+    leaves, treedef = jax.tree.flatten(own.with_flat(None))
     for arrays, step in zip(store.read_chunks(), steps):
         lam = own
         if step.phase == "warmup":
-            leaves = [arrays[f"lam/{i}"] for i in range(sum(n.startswith("lam/") for n in arrays))]
-            lam = jax.tree.unflatten(jax.tree.structure(shapes[len(leaves)]), leaves)
+            lam = jax.tree.unflatten(treedef, [arrays[f"lam/{i}"] for i in range(len(leaves))])
+            text = arrays["flat"].tobytes() if "flat" in arrays else "null"
+            lam = lam.with_flat(flat_of(json.loads(text)))
         yield Chunk(step, lam, unpack_trail(arrays))
