@@ -198,7 +198,7 @@ def spread_draws(target, lam, count=300, seed=0):
     positions = rng.normal(size=(count, target.size)).astype(np.float32)
     look = jax.jit(jax.vmap(jax.value_and_grad(target.logdensity), (0, None)))
     values, scores = look(positions, lam)
-    return Draws(positions, np.asarray(scores), np.asarray(values), np.ones(count, np.float32))
+    return Draws(positions, np.array(scores), np.asarray(values), np.ones(count, np.float32))
 
 
 def found(model, **changes):
@@ -252,6 +252,25 @@ def test_what_is_observed_elsewhere_moves_nowhere():
 
 def test_nothing_is_looked_for_where_groups_are_not_centered():
     assert found(added, a=0.0) == {}
+
+
+def test_large_sites_cost_nothing():
+    """All elements against each other would be a matrix of 80 gigabytes."""
+
+    def model(group, y):
+        added(group, y)
+        m = numpyro.sample("m", dist.Normal(0, 1.0))
+        numpyro.sample("many", dist.Normal(m, 1.0).expand([100_000]).to_event(1))
+
+    assert found(model)["flat"].flat.moves.keys() == {"mu", "a"}
+
+
+def test_draws_without_numbers_teach_nothing():
+    program = ar.inspect(added, few_groups())
+    target, lam = Target(program), ar.Parameterization.centered(program)
+    draws = spread_draws(target, lam)
+    draws.scores[:, 0] = np.inf
+    assert with_directions(target, draws, lam, lam, lam, None, DEFAULTS) == {}
 
 
 def test_sites_that_scales_depend_on_are_left_alone():

@@ -9,6 +9,7 @@ its score a combination of theirs.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -43,10 +44,12 @@ def with_directions(
     Nothing where there are none that matter, nor any that are `known` from draws before. Draws are
     in the coordinates of `lam`, without directions. λ by the data is `informed`.
     """
-    sites = may_be_flat(target.program)
+    most = settings.most_traded
+    sites = {n: site for n, site in may_be_flat(target.program).items() if site.size <= most}
     groups = [site for site in sites.values() if _groups(site, informed, settings)]
+    single = any(site.size <= settings.most_single for site in sites.values())
     flat = known
-    if groups:
+    if groups and single:
         with_lam = [name for name in sites if name in lam]
         plain = with_tails(lam, 0.0).replace(dict.fromkeys(with_lam, 1.0))
         used = draws.where(draws.weights > 0).moved(target, lam, plain)
@@ -63,7 +66,7 @@ def with_directions(
 
 def _groups(site: Site, lam: Parameterization, settings: ScoreSettings) -> bool:
     """Whether a site is rather centered, and may be what a single element is traded against."""
-    fits = bool(site.candidate and site.scale_parents) and 1 < site.size <= settings.most_traded
+    fits = bool(site.candidate and site.scale_parents) and site.size > 1
     return fits and float(np.mean(lam[site.name])) >= settings.rather_centered
 
 
@@ -105,9 +108,9 @@ class _Elements:
             own, known = self.columns[name], [p for p in site.loc_parents if p in small]
             causes = [column for p in known for column in self.columns[p]]
             x, y = (z - z.mean(axis=0) for z in (self.free[:, causes], self.loc[:, own]))
-            found = np.linalg.lstsq(x, y, rcond=None)[0]
-            left = np.abs(y - x @ found).max() > self.settings.exact * np.abs(y).max()
-            if left or len(known) < len(site.loc_parents):
+            found = _solved(x, y)
+            exact = np.abs(y - x @ found).max() <= self.settings.exact * np.abs(y).max()
+            if not exact or len(known) < len(site.loc_parents):
                 unknown.update(site.loc_parents)
             slopes[np.ix_(own, causes)] = found.T
         return slopes, unknown
@@ -144,7 +147,7 @@ class _Elements:
             return None
         moves = np.zeros(self.free.shape[1])
         moves[element] = 1
-        found = np.linalg.lstsq(self.rest[:, own], self.rest[:, element], rcond=None)[0]
+        found = _solved(self.rest[:, own], self.rest[:, element])
         found[np.abs(found) < self.settings.exact * np.abs(found).max()] = 0
         moves[own] = -found
         return self._judged(moves, self.rest[:, element])
@@ -187,6 +190,14 @@ class _Elements:
             by_site(with_lam, usual),
             by_site(with_lam, np.where(lends, -moves, 0)),
         )
+
+
+def _solved(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Coefficients by least squares; zeros where numbers are missing, so that much is left over."""
+    if np.isfinite(x).all() and np.isfinite(y).all():
+        with suppress(np.linalg.LinAlgError):
+            return np.linalg.lstsq(x, y, rcond=None)[0]
+    return np.zeros((x.shape[1], *y.shape[1:]))
 
 
 @partial(rarely, static_argnames="names")
