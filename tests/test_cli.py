@@ -288,6 +288,7 @@ def test_demo_refuses_too_few_draws(folder, monkeypatch):
     assert "4 or more" in refused(folder, monkeypatch, "demo", "--draws", "2")
 
 
+@pytest.mark.long  # test_experiments.py
 @pytest.mark.slow
 @pytest.mark.skipif(
     find_spec("autoreparam.experiments.reproduce") is None, reason="no experiments here"

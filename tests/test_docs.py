@@ -104,13 +104,13 @@ SLOW = {
     Path("docs/howto/predict.md"): pytest.mark.slow,  # test_predict.py
     Path("docs/howto/checkpoints.md"): pytest.mark.slow,  # test_storage.py
     Path("docs/howto/gpu.md"): pytest.mark.slow,  # test_superchains.py
-    Path("docs/howto/many.md"): pytest.mark.slow,  # test_many.py
-    Path("docs/howto/calibration.md"): pytest.mark.slow,  # test_many.py
+    Path("docs/howto/many.md"): (pytest.mark.slow, pytest.mark.long),  # test_many.py
+    Path("docs/howto/calibration.md"): (pytest.mark.slow, pytest.mark.long),  # test_many.py
     # The build runs the case studies in full.
     Path("docs/cases/radon.md"): (pytest.mark.slow, pytest.mark.data),
     Path("docs/cases/horseshoe.md"): (pytest.mark.slow, pytest.mark.data),
     Path("docs/cases/volatility.md"): pytest.mark.slow,
-    Path("docs/cases/repeated.md"): pytest.mark.slow,
+    Path("docs/cases/repeated.md"): (pytest.mark.slow, pytest.mark.long),
 }
 
 

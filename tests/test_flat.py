@@ -46,7 +46,7 @@ def any_directions(rng):
     return Flat(moves, apart, usual, borrowed)
 
 
-@pytest.fixture(params=range(4))
+@pytest.fixture(params=range(2))
 def anywhere(request):
     """A target, a random λ with random directions, and a position, in double precision."""
     with jax.enable_x64(True):
@@ -282,6 +282,7 @@ def test_sites_that_scales_depend_on_are_left_alone():
     assert may_be_flat(ar.inspect(model)).keys() == {"a"}
 
 
+@pytest.mark.slow
 def test_files_trees_and_runs_that_go_on_keep_the_directions(tmp_path):
     data = few_groups()
     keywords = {"chains": 2, "warmup": 300, "draws": 100, "progress": False, "seed": 3}
@@ -298,6 +299,7 @@ def test_files_trees_and_runs_that_go_on_keep_the_directions(tmp_path):
     assert ar.parameterization(again).flat is not None
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::autoreparam.errors.SamplingWarning")
 def test_directions_that_change_from_window_to_window_are_resumed(tmp_path, monkeypatch):
     data, windows = few_groups(), []

@@ -127,6 +127,7 @@ def test_a_draw_of_an_interleaved_run_is_a_trajectory_in_each_slot():
         np.testing.assert_array_equal(states.position[chain], trail.position[chain, -1])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_interleaved_chains_have_the_posterior(accelerator, float32):
     problem = ar.zoo.load("eight_schools")

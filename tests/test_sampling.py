@@ -68,7 +68,7 @@ def test_the_gaussian_toy_is_met(kernel, method):
         ("hmc", "vip"),
         ("auto", "auto"),
         # The centered slot follows the neck of the funnel with trees of the greatest depth.
-        ("hmc", "interleaved"),
+        pytest.param("hmc", "interleaved", marks=pytest.mark.long),
         pytest.param("nuts", "interleaved", marks=pytest.mark.long),
     ],
 )
