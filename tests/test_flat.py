@@ -174,8 +174,8 @@ def slopes(group, y, groups=3):
     numpyro.sample("y", dist.Normal((mu + beta * x + a)[group], NOISE), obs=y)
 
 
-def seen_twice(group, y, groups=3):
-    """The mean is observed on its own too: nothing makes up for it."""
+def beside(group, y, groups=3):
+    """Something else is observed on its own."""
     added(group, y, groups)
     numpyro.sample("z", dist.Normal(numpyro.sample("other", dist.Normal(0, 100.0)), 1.0), obs=0.3)
 
@@ -236,7 +236,7 @@ def test_so_are_slopes_of_what_groups_have_in_common():
 
 
 def test_what_is_observed_elsewhere_moves_nowhere():
-    flat = found(seen_twice)["flat"].flat
+    flat = found(beside)["flat"].flat
     assert flat.moves.keys() == {"mu", "a"}
 
     def mean_seen(group, y):

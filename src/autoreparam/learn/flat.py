@@ -210,8 +210,8 @@ def _look(target, positions, lam, names) -> Any:
         visit.run()
         columns = []
         for name, part in visit.parts(names).items():
-            each = [jnp.broadcast_to(x, shapes[name]) for x in (part.loc, part.scale, part.slope)]
-            columns.append([x.ravel() for x in each])
+            found = part.rule.loc, part.rule.scale, part.slope
+            columns.append([jnp.broadcast_to(x, shapes[name]).ravel() for x in found])
         return tuple(jnp.concatenate(parts) for parts in zip(*columns))
 
     return jax.vmap(one)(positions)

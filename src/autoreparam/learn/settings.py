@@ -25,16 +25,15 @@ class ScoreSettings:
     most_energy: float = 2.0
     neck: float = 3.0  # factor by which an element's width may shrink in working coordinates
     neck_quantile: float = 0.05  # of its scale, at which the width is measured
+    # Of flat directions; but for `worth`, which gave them up too often at 0.5, not varied yet.
     flat: float = 0.01  # share of a direction's precision that may come from elsewhere than priors
     exact: float = 0.01  # relative error of what is exact but for rounding
-    rather_centered: float = 0.25  # mean λ of a site from which flat directions are looked for
-    most_flat: int = 4  # directions
-    most_single: int = 8  # elements of a site that are tried one by one
+    rather_centered: float = 0.25  # mean λ of a site from which they are looked for
+    most_flat: int = 4  # directions: each is a pass over the sites that it moves
+    most_single: int = 8  # elements of a site that are tried one by one: each is a linear fit
     most_traded: int = 50  # elements of a site that is traded against; of more, scales vary little
-    uneven: float = 0.3  # of a direction's log width, the standard deviation from which it matters
-    worth: float = (
-        0.1  # by which flat directions must lower J if they are another program to compile
-    )
+    uneven: float = 0.3  # standard deviation of a direction's log width from which it matters
+    worth: float = 0.1  # by which they must lower J, unless they are compiled already
     edge: float = 2.2  # bound on the starting logits; further out the objective is flat
 
 

@@ -115,16 +115,6 @@ class Part(NamedTuple):
         return cls(rule, (free - rule.loc) / rule.scale)
 
     @property
-    def loc(self) -> Any:
-        """The location."""
-        return self.rule.loc
-
-    @property
-    def scale(self) -> Any:
-        """The scale."""
-        return self.rule.scale
-
-    @property
     def slope(self) -> Array:
         """The derivative of the log density of the noise."""
         return jax.grad(lambda noise: jnp.sum(self.rule.noise.log_prob(noise)))(self.noise)
@@ -145,7 +135,7 @@ def stretched(flat: Flat, parts: Mapping[str, Part], back: bool = False) -> Shif
     steps: dict[int, Array] = {}
     log_det = jnp.zeros(())
     for i in reversed(range(flat.count)) if back else range(flat.count):
-        rates = {name: flat.apart[name][i] / part.scale for name, part in parts.items()}
+        rates = {name: flat.apart[name][i] / part.rule.scale for name, part in parts.items()}
         precision = sum(jnp.sum(rate**2) for rate in rates.values())
         seen = sum(jnp.sum(_seen(flat, i, name, part) ** 2) for name, part in parts.items())
         log_gain = (jnp.log(seen) - jnp.log(precision)) / 2
@@ -165,10 +155,10 @@ def _seen(flat: Flat, i: int, name: str, part: Part) -> Array:
     """How far a working coordinate moves along a direction, relative to its usual scale."""
     away = flat.apart[name][i]
     if part.lam is None:
-        return away / part.scale
+        return away / part.rule.scale
     (loc, scale), usual = part.lam, flat.usual[name]
     pulled = flat.moves[name][i] - away + flat.borrowed[name][i]
-    return (loc * pulled + (part.scale / usual) ** (scale - 1) * away) / usual
+    return (loc * pulled + (part.rule.scale / usual) ** (scale - 1) * away) / usual
 
 
 def before_stretch(map_: SiteMap, shift: Shift, name: str) -> tuple[SiteMap, Point]:

@@ -171,7 +171,7 @@ class AtWorking(Visit):
         self.lam = lam
         self.working = dict(working)
         self.maps: dict[str, tuple[SiteMap, Point]] = {}
-        self.constant: dict[str, Standardized] = {}  # rules of sites without a λ
+        self.priors: dict[str, Any] = {}  # of sites without a λ
         self.rounds = program.structure.rounds if rounds is None else rounds
         self.ahead: dict[str, Array] = {}
         self.shift: Shift | None = None
@@ -208,18 +208,19 @@ class AtWorking(Visit):
 
     def parts(self, names: Iterable[str]) -> dict[str, Part]:
         """What flat directions need to know of some sites."""
-        maps, constant = self.maps, self.constant
-        return {
-            n: Part.of(*maps[n]) if n in maps else Part.constant(constant[n], self.values[n])
-            for n in names
-        }
+
+        def part(name: str) -> Part:
+            if name in self.maps:
+                return Part.of(*self.maps[name])
+            return Part.constant(standardize(self.priors[name]), self.values[name])
+
+        return {name: part(name) for name in names}
 
     def place(self, site: Site, msg) -> tuple[Array, Array]:
         """The value of a latent at its working coordinates, and its share with the Jacobian."""
         working, scale = self.working[site.name], msg["scale"]
         if not site.candidate:
-            if site.standardizable:
-                self.constant[site.name] = standardize(msg["fn"])
+            self.priors[site.name] = msg["fn"]
             if self.shift is not None:
                 working = working + self.shift.free.get(site.name, 0.0)
             transform = biject_to(msg["fn"].support)

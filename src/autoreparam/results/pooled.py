@@ -147,9 +147,8 @@ def lagged_sums(centered: np.ndarray) -> np.ndarray:
     power = np.zeros((*centered.shape[:-2], size // 2 + 1))
     pieces = -(-centered.size // max(length, 1) * size // BLOCK)
     for block in np.array_split(centered, min(count, pieces), axis=-2):
-        waves = np.fft.rfft(np.ascontiguousarray(block), size, axis=-1).view(
-            float
-        )  # real and imaginary parts in turn
+        waves = np.fft.rfft(np.ascontiguousarray(block), size, axis=-1)
+        waves = waves.view(float)  # real and imaginary parts in turn
         squares = np.einsum("...ij,...ij->...j", waves, waves)
         power += squares.reshape(*power.shape, 2).sum(axis=-1)
     return np.fft.irfft(power, size, axis=-1)[..., :length]
