@@ -151,6 +151,23 @@ def test_derivatives_of_a_models_own_are_not_taken_for_each_other():
     np.testing.assert_allclose(found, [30.0, 36.0])
 
 
+def test_a_derivative_by_hand_may_index_what_a_model_reads():
+    """As the adjoint of an ordinary differential equation does with its times."""
+    times = np.array([0.5, 1.0, 2.0])
+
+    def total(x, times):
+        return jnp.sum(times) * jnp.sin(x)
+
+    def slope(x, times):
+        return jnp.sum(jax.lax.map(lambda i: times[i] * jnp.cos(x), jnp.arange(3)))
+
+    own = jax.custom_vjp(total)
+    own.defvjp(lambda *given: (total(*given), given), lambda kept, by: (by * slope(*kept), None))
+    within = computed_once(lambda x: jax.jit(own)(x, times))
+    x = jnp.asarray(0.3)
+    np.testing.assert_allclose(jax.jit(jax.grad(within))(x), 3.5 * np.cos(0.3), rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_every_process_makes_the_same_program():
     code = """

@@ -138,6 +138,8 @@ class Graph:
             functions, bound = found if isinstance(found, tuple) else ((), found)  # newer JAX
             return equation.primitive.bind(*functions, *values, **bound)
 
+        if op == "custom_vjp_call":  # it may index inputs with what is traced: no constants then
+            compute = jax.jit(compute)
         key = _key(op, params)
         if not equation.primitive.multiple_results:
             return [self.make(op, inputs, avals[0], compute, params, key=key)]
