@@ -263,12 +263,18 @@ def test_elements_stay_out_of_the_necks_of_their_scales(shared):
     draws = Draws(rows, None, None, np.where(lost, 0.0, 1.0))
     centered, settings = ar.Parameterization.centered(target.program), ScoreSettings()
     depths = _depths(target, draws, centered, settings)
-    found = out_of_necks(centered, depths, settings, np)["x"]
+    nothing = centered.map(np.zeros_like)
+    found = out_of_necks(target, centered, depths, nothing, settings, np)["x"]
     # How far the lowest twentieth is from the median.
     below = 1.645 * (np.full(43, 2.0) if shared else spread)
     deep = np.log(3) < below
     np.testing.assert_allclose(found[deep], np.log(3) / below[deep], rtol=0.2)
     assert (found[~deep] == 1).all()
+    # Of an element that the data know well, the width follows the scale only below its own error.
+    known = centered.map(lambda lam: np.full_like(lam, 0.9))
+    known = out_of_necks(target, centered, depths, known, settings, np)["x"]
+    wider = np.log(3) - 0.5 * np.log(0.1 + 0.9 * np.exp(-2 * below))
+    np.testing.assert_allclose(known[deep], np.minimum(wider / below, 1)[deep], rtol=0.2)
 
 
 def test_what_a_metric_with_directions_removes_costs_nothing():

@@ -20,6 +20,7 @@ from autoreparam.program.named import constants
 from autoreparam.program.outline import outline, unobserved
 from autoreparam.program.predictive import Origin, simulate
 from autoreparam.program.program import Program
+from autoreparam.program.rows import over_rows
 from autoreparam.results.labels import by_site, unique
 from autoreparam.results.origins import (
     find_origins,
@@ -237,7 +238,7 @@ def _simulate_all(
             found = simulate(program, drawn, origins, own, **how)
             return {name: found[name] for name in wanted}
 
-        return jax.vmap(one)(numbers, drawn)
+        return over_rows(program, one, (0, 0))(numbers, drawn)
 
     names, count = list(values), lead[0] * lead[1]
     found = in_blocks(

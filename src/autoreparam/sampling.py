@@ -22,6 +22,7 @@ from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.state import RunState
 from autoreparam.program.foreign import as_arrays
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.rows import over_rows
 from autoreparam.program.target import Target
 from autoreparam.program.trace import Program, inspect
 from autoreparam.results.identity import candidates, identify, refuse_other
@@ -326,7 +327,7 @@ def _refuse_other_density(engine: Engine, stored: RunState) -> None:
     """Raises unless the stored point has the density it was stored with."""
     state, lam, target = stored.chains, stored.lams[-1], engine.target
     # A new function is traced again, so it sees the model as it is now.
-    densities = jax.jit(jax.vmap(lambda position: target.logdensity(position, lam)))
+    densities = jax.jit(over_rows(target.program, lambda x: target.logdensity(x, lam), (0,)))
     for chain, found in enumerate(np.asarray(densities(state.position))):
         before = state.logdensity[chain]
         if not np.isclose(found, before, rtol=1e-4, atol=1e-3):

@@ -25,6 +25,7 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.rows import over_rows
 from autoreparam.program.target import Target
 
 
@@ -88,10 +89,12 @@ def estimate(free: Array, target: Target, start, mask: Mask, pull: Array, noise:
     position = loc + scale * noise
     lam_now, loc, scale = jax.lax.stop_gradient((lam, loc, scale))
     # The same numbers, but they vary with λ as the model's own values do.
-    position = jax.vmap(target.translate, (0, None, None))(position, lam, lam_now)[0]
+    translate = over_rows(target.program, target.translate, (0, None, None))
+    position, _ = translate(position, lam, lam_now)
     log_q = -0.5 * jnp.sum(((position - loc) / scale) ** 2, axis=-1) - jnp.sum(jnp.log(scale))
     log_q -= 0.5 * target.size * float(np.log(2 * np.pi))
-    return jnp.mean(jax.vmap(target.logdensity, (0, None))(position, lam_now) - log_q)
+    density = over_rows(target.program, target.logdensity, (0, None))
+    return jnp.mean(density(position, lam_now) - log_q)
 
 
 def adam(memory: float) -> optax.GradientTransformation:

@@ -13,7 +13,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -25,6 +24,7 @@ from autoreparam.program.compiled import rarely
 from autoreparam.program.flat import Flat, may_be_flat
 from autoreparam.program.move import LARGE_BLOCK, block
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.rows import over_rows
 from autoreparam.program.site import Site
 from autoreparam.program.target import Target
 from autoreparam.program.visit import AtWorking
@@ -214,4 +214,4 @@ def _look(target, positions, lam, names) -> Any:
             columns.append([jnp.broadcast_to(x, shapes[name]).ravel() for x in found])
         return tuple(jnp.concatenate(parts) for parts in zip(*columns))
 
-    return jax.vmap(one)(positions)
+    return over_rows(target.program, one, (0,))(positions)

@@ -39,8 +39,9 @@ def fit_inside(
     seen, unseen = draws.where(fitted_to), draws.where(~fitted_to)
     as_written = with_tails(lam, 0.0)
     centered, whitened = as_written.map(jnp.ones_like), with_tails(lam.map(jnp.zeros_like), 1.0)
+    own = by_data(target, _moved(target, seen, lam, whitened), lam)
     candidates = [
-        by_data(target, _moved(target, seen, lam, whitened), lam),
+        own,
         lam,
         centered,
         as_written.map(jnp.zeros_like),
@@ -57,7 +58,7 @@ def fit_inside(
         fitted = descend(target, seen, lam, start, True, settings.steps, (), settings)
         more = [fitted, *([with_tails(fitted, 0.0)] if lam.tail else [])]
         rivals = rivals.plus(_Rivals.of(target, unseen, lam, more))
-    best = out_of_necks(rivals.best(settings), depths, settings, jnp)
+    best = out_of_necks(target, rivals.best(settings), depths, own, settings, jnp)
     enough = jnp.sum(weights > 0) >= settings.fewest_learned_from
     return jax.tree.map(lambda new, old: jnp.where(enough, new, old), best, lam)
 

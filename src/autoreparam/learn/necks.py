@@ -14,6 +14,7 @@ from typing import Any
 from autoreparam.learn.settings import ScoreSettings
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
+from autoreparam.program.traits import Coupling
 
 SHALLOW = 1e-3  # no neck: a scale that never changes has a depth of 0
 
@@ -39,25 +40,30 @@ def depths_of(
 
 
 def out_of_necks(
+    target: Target,
     lam: Parameterization,
     depths: Mapping[str, Any],
+    by_data: Parameterization,
     settings: ScoreSettings,
     xp: Any,
-    informed: Parameterization | None = None,
 ) -> Parameterization:
     """λ, lowered so that no width shrinks by more than a factor of `neck` to the low quantile.
 
-    With the share λ' of what is known about each element that its own data tell, `informed`, those
-    are left alone that would not become much narrower if they were centered: the width of such an
-    element shrinks by `sqrt(λ' + (1 - λ') e^(2 depth))`, since the data's part of it stays.
+    `by_data` is the share `d` of what is known about each element that its own data tell. With the
+    scale at `s` times its usual size, the width in working coordinates is `s^λ` times
+    `1 / sqrt(1 - d + d s²)`. For elements that depend on each other `d` counts as 0, since the data
+    of one tell of others as well.
     """
+    alone = {
+        site.name
+        for site in target.program.candidates
+        if site.coupling is Coupling.NONE and site.loop is None
+    }
     loc, scale = {}, {}
     for name, depth in depths.items():
-        most = log(settings.neck) / xp.maximum(depth, SHALLOW)
-        if informed is not None:
-            share = xp.ravel(informed[name])
-            narrow = share + (1 - share) * xp.exp(2 * depth) > settings.neck**2
-            most = xp.where(narrow, most, 1.0)
+        share = xp.ravel(by_data[name]) if name in alone else 0.0
+        widened = -0.5 * xp.log1p(share * xp.expm1(-2 * depth))
+        most = (log(settings.neck) + widened) / xp.maximum(depth, SHALLOW)
         most = most.reshape(lam[name].shape)
         loc[name] = xp.minimum(lam[name], most)
         scale[name] = xp.minimum(lam.scale[name], most)

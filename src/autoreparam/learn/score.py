@@ -40,6 +40,7 @@ from autoreparam.program.move import (
     move,
 )
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.rows import over_rows
 from autoreparam.program.target import Target
 from autoreparam.program.traits import Coupling
 
@@ -154,12 +155,12 @@ def fit_score(
     if chosen is None:
         return ScoreFit(lam, np.nan, objectives, "kept", "no objective was finite", {})
     best, after = rivals[chosen], costs[chosen]
-    lowered = out_of_necks(best, depths, settings, np)
+    by_data = rivals["informed"]
+    lowered = out_of_necks(target, best, depths, by_data, settings, np)
     if lowered != best:
         best, after = lowered, judge(lowered)
-    by_data = rivals["informed"]
     for name, rival in with_directions(target, draws, lam, by_data, best, known, settings).items():
-        rival = out_of_necks(rival, depths, settings, np, by_data)
+        rival = out_of_necks(target, rival, depths, by_data, settings, np)
         found = judge(rival)
         objectives[name] = found.objective
         usable = found.energy <= settings.most_energy * after.energy
@@ -240,10 +241,11 @@ def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameteriz
 
     Their scores are computed here, at one gradient per draw.
     """
-    place = jax.jit(jax.vmap(Target.from_sites, in_axes=(None, 0, None)))
+    axes = (None, 0, None)
+    place = jax.jit(over_rows(target.program, Target.from_sites, axes))
     positions = place(target, rows, start)
     look = jax.value_and_grad(Target.logdensity, argnums=1)
-    values, scores = jax.jit(jax.vmap(look, in_axes=(None, 0, None)))(target, positions, start)
+    values, scores = jax.jit(over_rows(target.program, look, axes))(target, positions, start)
     usual = DEFAULTS.learned_from
     most = min(len(positions), 4 * usual**2 // max(target.size, usual // 4))
     found = fit_score(
@@ -285,7 +287,7 @@ def _depths(
 
 @rarely
 def _log_scales(target, positions, lam) -> dict[str, Array]:
-    return jax.vmap(target.log_scales, (0, None))(positions, lam)
+    return over_rows(target.program, target.log_scales, (0, None))(positions, lam)
 
 
 def _unlikely(logits: Array) -> Array:
@@ -297,7 +299,7 @@ def _unlikely(logits: Array) -> Array:
 def descend(target, draws, lam, start, tied, steps, blocks, settings) -> Parameterization:
     """λ after Adam on its logits, starting at `start`; draws are in the coordinates of `lam`."""
     ridge = settings.ridge / jnp.sum(draws.weights)
-    edge, carry = settings.edge, jax.vmap(target.carry, (0, 0, None, None))
+    edge, carry = settings.edge, over_rows(target.program, target.carry, (0, 0, None, None))
 
     def free(lam: Parameterization) -> dict[str, Centering]:
         parts = {n: replace(lam.of(n), reference=None, origin=None) for n in lam.sites}

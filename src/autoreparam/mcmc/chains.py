@@ -29,6 +29,7 @@ from autoreparam.program.compiled import (
     on_much,
     rarely,
 )
+from autoreparam.program.rows import one_by_one
 from autoreparam.program.spread import is_spread
 from autoreparam.program.target import Target
 
@@ -105,7 +106,8 @@ class Chains:
         chains = len(self.keys)
         if accelerated() or is_spread(self.target):  # devices that compute together do one thing
             return [slice(0, chains)]
-        width = max(1, chains // (2 * cores())) if chains > 2 * cores() else 1
+        alone = chains <= 2 * cores() or one_by_one(self.target.program)
+        width = 1 if alone else chains // (2 * cores())
         return [slice(i, min(i + width, chains)) for i in range(0, chains, width)]
 
     @property

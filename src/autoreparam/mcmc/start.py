@@ -13,6 +13,7 @@ from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.mcmc.step_size import REASONABLE
 from autoreparam.program.compiled import rarely
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.rows import over_rows
 from autoreparam.program.target import Target
 
 FIRST_STEP = 1.0  # in the search for a step size
@@ -152,7 +153,8 @@ def _look(
 def _looking(
     target: Target, positions: Array, lam: Parameterization, new: Parameterization
 ) -> Look:
-    return jax.vmap(look, (None, 0, None, None))(target, positions, lam, new)
+    each = over_rows(target.program, look, (None, 0, None, None))
+    return each(target, positions, lam, new)
 
 
 def look(target: Target, position: Array, lam: Parameterization, new: Parameterization) -> Look:

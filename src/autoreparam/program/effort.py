@@ -1,4 +1,4 @@
-"""How much a traced function computes."""
+"""How much a traced function computes, and whether it factorizes matrices."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from math import prod
 from typing import Any
 
 import jax
+
+# What LAPACK does on a CPU.
+FACTORIZATIONS = {
+    "cholesky", "cholesky_update", "eig", "eigh", "geqp3", "geqrf", "hessenberg",
+    "householder_product", "lu", "ormqr", "qr", "schur", "svd", "symmetric_product",
+    "triangular_solve", "tridiagonal", "tridiagonal_solve",
+}  # fmt: skip
 
 
 def numbers_given(jaxpr: Any) -> int:
@@ -15,13 +22,25 @@ def numbers_given(jaxpr: Any) -> int:
     """
     total = 0
     for equation in jaxpr.eqns:
-        leaves = jax.tree.leaves(equation.params, is_leaf=_has_operations)
-        inner = [getattr(leaf, "jaxpr", leaf) for leaf in leaves if _has_operations(leaf)]
-        if inner:
+        if inner := _inner(equation):
             total += equation.params.get("length", 1) * sum(map(numbers_given, inner))
         else:
             total += sum(prod(v.aval.shape) for v in equation.outvars)
     return total
+
+
+def factorizes(jaxpr: Any) -> bool:
+    """Whether any operation factorizes a matrix, or solves with one."""
+    return any(
+        equation.primitive.name in FACTORIZATIONS or any(map(factorizes, _inner(equation)))
+        for equation in jaxpr.eqns
+    )
+
+
+def _inner(equation: Any) -> list[Any]:
+    """The functions that an operation calls."""
+    leaves = jax.tree.leaves(equation.params, is_leaf=_has_operations)
+    return [getattr(leaf, "jaxpr", leaf) for leaf in leaves if _has_operations(leaf)]
 
 
 def _has_operations(value: Any) -> bool:

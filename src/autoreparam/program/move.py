@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 
 from autoreparam.program.blocks import in_blocks
 from autoreparam.program.compiled import rarely
 from autoreparam.program.parameterization import Parameterization
+from autoreparam.program.rows import over_rows
 from autoreparam.program.target import Target
 
 BLOCK = 64  # draws per call
@@ -52,4 +52,5 @@ def large_matrices(target: Target) -> bool:
 
 @rarely
 def _carry(target, positions, scores, lam, new) -> tuple[Any, Any, Any]:
-    return jax.vmap(target.carry, (0, 0, None, None))(positions, scores, lam, new)
+    carry = over_rows(target.program, target.carry, (0, 0, None, None))
+    return carry(positions, scores, lam, new)

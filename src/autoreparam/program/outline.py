@@ -16,6 +16,7 @@ from autoreparam.errors import ModelError
 from autoreparam.program.arguments import Arguments, split
 from autoreparam.program.call import Call
 from autoreparam.program.captured import held_arrays
+from autoreparam.program.effort import factorizes
 from autoreparam.program.loops import enter_steps, is_scan
 from autoreparam.program.numbers import refuse_wrapped_inside
 from autoreparam.program.program import Program, Structure
@@ -60,7 +61,9 @@ def outline(model: Callable, args: tuple, kwargs: Mapping | None) -> Program:
         sites = tuple(recorded(_Anything, call.model, arguments, data).sites.values())
     if not sites:
         raise ModelError("the model has no sample statement, so there is nothing to predict")
-    return Program(Structure(call.model, arguments, sites, jnp.result_type(float), {}), data)
+    dtype, solves = jnp.result_type(float), factorizes(traced.jaxpr)
+    structure = Structure(call.model, arguments, sites, dtype, {}, factorizes=solves)
+    return Program(structure, data)
 
 
 # -- arguments that are None ------------------------------------------------------------------

@@ -27,6 +27,7 @@ class Structure:
     dtype: Any
     digests: Mapping[str, str]  # of what each site computes, with the constants it reads
     looking: float = 0.0  # seconds spent on finding what was non-centered by hand
+    factorizes: bool = False  # matrices, or solves with them
 
     @cached_property
     def _key(self) -> tuple:

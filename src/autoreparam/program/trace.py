@@ -19,6 +19,7 @@ from autoreparam.program.captured import held_arrays
 from autoreparam.program.choice import choose, in_cond
 from autoreparam.program.dependence import depends_on
 from autoreparam.program.digest import output_digests
+from autoreparam.program.effort import factorizes
 from autoreparam.program.families import Unsupported, standardize
 from autoreparam.program.implicit.look import Prior, with_implied
 from autoreparam.program.loops import enter_steps, given_values, is_scan
@@ -80,9 +81,9 @@ def inspect(
         found, dtype = _shapes(model, arguments, data)
         for table in tables:
             compare(table, found)
-        found, digests, looking = _with_parents(model, arguments, data, found, implicit)
+        found, digests, looking, solves = _with_parents(model, arguments, data, found, implicit)
     chosen = choose(found, sites)
-    return Program(Structure(model, arguments, chosen, dtype, digests, looking), data)
+    return Program(Structure(model, arguments, chosen, dtype, digests, looking, solves), data)
 
 
 # -- first pass: names, kinds and shapes ------------------------------------------------------
@@ -160,11 +161,8 @@ class _Depend(Record):
 
 def _with_parents(
     model: Callable, arguments: Arguments, data: tuple, sites: dict[str, Site], implicit: bool
-) -> tuple[dict[str, Site], dict[str, str], float]:
-    """The sites with what they depend on, a digest of what each computes, and seconds of looking.
-
-    Looking is for what was non-centered by hand.
-    """
+) -> tuple[dict[str, Site], dict[str, str], float, bool]:
+    """The sites with what they depend on, and what `Structure` tells of what they compute."""
     latents = {name: site for name, site in sites.items() if site.kind == "latent"}
     discrete = {name: site for name, site in sites.items() if site.kind == "discrete"}
     depend: Any = None
@@ -220,4 +218,4 @@ def _with_parents(
     # outdated compiled code. The digests change with it.
     parts = {**deterministics, **densities}
     digests = {name: "".join(jax.tree.leaves(found)) for name, found in parts.items()}
-    return result, digests, looking
+    return result, digests, looking, factorizes(traced.jaxpr)

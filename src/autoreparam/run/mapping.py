@@ -13,6 +13,7 @@ from autoreparam.program.blocks import in_blocks
 from autoreparam.program.compiled import rarely
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.predictive import predict
+from autoreparam.program.rows import over_rows
 from autoreparam.program.target import Target
 
 ROWS = 1000  # draws per call; on an accelerator more
@@ -24,20 +25,20 @@ def map_back(
     target: Target, positions: Any, lam: Parameterization, names: tuple[str, ...] | None = None
 ):
     """Values of the variables named, or of all, and the log determinant, of each position."""
-    values, log_det = jax.vmap(target.map_back, (0, None))(positions, lam)
+    values, log_det = over_rows(target.program, target.map_back, (0, None))(positions, lam)
     return {n: v for n, v in values.items() if names is None or n in names}, log_det
 
 
 @rarely
 def likelihoods(target: Target, positions: Any, lam: Parameterization):
     """The log density of every observation at each position."""
-    return jax.vmap(lambda position: target.log_likelihood(position, lam))(positions)
+    return over_rows(target.program, target.log_likelihood, (0, None))(positions, lam)
 
 
 @rarely
 def total_likelihood(target: Target, positions: Any, lam: Parameterization):
     """The log density of all data at each position."""
-    return jax.vmap(lambda position: target.total_log_likelihood(position, lam))(positions)
+    return over_rows(target.program, target.total_log_likelihood, (0, None))(positions, lam)
 
 
 @rarely
@@ -47,7 +48,8 @@ def predictions(target: Target, positions: Any, lam: Parameterization, key: Any)
     def one(position, key):
         return predict(target.program, target.to_sites(position, lam), key)
 
-    return jax.vmap(one)(positions, jax.random.split(key, len(positions)))
+    keys = jax.random.split(key, len(positions))
+    return over_rows(target.program, one, (0, 0))(positions, keys)
 
 
 def by_rows(
