@@ -12,6 +12,7 @@ import numpyro.distributions as dist
 import pytest
 
 import autoreparam as ar
+from autoreparam.program import alike
 from autoreparam.program.alike import FEWEST, computed_once, sum_computed_once
 from autoreparam.program.compiled import rarely
 from autoreparam.program.target import Target
@@ -118,11 +119,19 @@ def test_values_and_gradients_are_those_of_the_function(function):
 
 
 @pytest.mark.parametrize("function", [elements, every_other, matrices], ids=lambda f: f.__name__)
-def test_alike_operations_become_one(function):
+def test_alike_operations_become_one(function, monkeypatch):
     x = jnp.ones(24)
+    monkeypatch.setattr(alike, "may_wait_for_itself", lambda: False)
     found = operations(sum_computed_once(function), x)
     for name in ("exp", "log1p", "cholesky"):
         assert found[name] <= 1
+
+
+def test_matrices_are_not_stacked_where_that_may_never_end(monkeypatch):
+    monkeypatch.setattr(alike, "may_wait_for_itself", lambda: True)
+    found = operations(sum_computed_once(matrices), jnp.ones(24))
+    assert found["cholesky"] == 10
+    assert found["exp"] == 1
 
 
 def test_few_alike_operations_stay_as_they_are():

@@ -55,7 +55,7 @@ def test_both_ways_give_the_same(monkeypatch):
     positions = np.random.default_rng(0).normal(size=(5, target.size))
 
     def found(affected):
-        monkeypatch.setattr(rows, "_may_wait_for_itself", lambda: affected)
+        monkeypatch.setattr(rows, "may_wait_for_itself", lambda: affected)
         look = jax.value_and_grad(Target.logdensity, argnums=1)
         return jax.jit(rows.over_rows(target.program, look, (None, 0, None)))(
             target, positions, lam

@@ -19,6 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from autoreparam.program.compiled import may_wait_for_itself
+from autoreparam.program.effort import FACTORIZATIONS
 from autoreparam.program.graph import Graph, Node
 
 FEWEST = 8  # operations: below, the stack costs the compiler as much as it saves
@@ -128,6 +130,7 @@ def _kind(node: Node, users: Mapping[int, list[Node]]) -> Any:
     if node.op == "part":
         return node.op, node.value, _kind(node.inputs[0], users)
     alone = node.compute is None or node.op in ON_THEIR_OWN or "callback" in node.op
+    alone = alone or (node.op in FACTORIZATIONS and may_wait_for_itself())
     if alone or node.size > LARGEST or any(map(_extended, (node, *node.inputs))):
         return node.number
     return node.op, node.key, tuple((i.shape, str(i.dtype)) for i in node.inputs)

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.lib import __version__ as jaxlib_version
 
 # Parts that are compiled apart repeat each other.
 TO_RUN_ON_MUCH = (("xla_cpu_parallel_codegen_split_count", 1),)
@@ -22,6 +23,8 @@ TO_RUN_RARELY = (
     ("xla_backend_optimization_level", 0),
     ("xla_llvm_disable_expensive_passes", True),
 )
+
+SHARES_OUT, MENDED = (0, 10), (0, 11, 2)  # releases of jaxlib
 
 # Kernels of a graph that do not wait for each other run side by side.
 ON_GPU = (("xla_gpu_command_buffer_scheduling_mode", "CONCURRENT"),)
@@ -96,6 +99,18 @@ def for_threads(function: Callable) -> Callable:
 def accelerated() -> bool:
     """Whether programs run on something else than a CPU, or on several: each call is a wait."""
     return jax.default_backend() != "cpu" or jax.process_count() > 1
+
+
+@cache
+def may_wait_for_itself() -> bool:
+    """Whether a program that factorizes stacks of matrices may never end.
+
+    Some releases share a stack out among the threads of the very pool that it is called from, and
+    wait for them. Once every thread waits, none is left to do the work: on two cores, three stacks
+    are enough. A single matrix is not shared out.
+    """
+    release = tuple(int(part) for part in jaxlib_version.split(".")[:3] if part.isdigit())
+    return SHARES_OUT <= release < MENDED and jax.default_backend() == "cpu"
 
 
 @cache
