@@ -15,6 +15,7 @@ from origins import with_origins
 from test_same_posterior import assert_moments, nuts
 
 import autoreparam as ar
+from autoreparam.program.compiled import may_wait_for_itself
 from autoreparam.program.move import _carry
 from autoreparam.program.target import Target
 from autoreparam.program.traits import Coupling
@@ -266,8 +267,9 @@ def test_a_long_random_walk_costs_what_its_length_says():
     assert compiled.cost_analysis()["bytes accessed"] < 10_000 * 1_000
 
 
-def test_a_matrix_is_factorized_once_a_draw():
-    """Two batches at once can wait for each other forever: jaxlib 0.10 on two cores."""
+@pytest.mark.skipif(not may_wait_for_itself(), reason="stacks do no harm")
+def test_no_stack_of_matrices_is_factorized():
+    """Several at once can wait for each other forever: jaxlib 0.10 on two cores."""
 
     def model():
         log_scale = numpyro.sample("log_scale", dist.Normal(0.0, 1.0))
@@ -281,4 +283,7 @@ def test_a_matrix_is_factorized_once_a_draw():
         map_back.lower(target, rows, lam),
         _carry.lower(target, rows, rows, lam, lam.map(np.zeros_like)),
     )
-    assert [one.compile().as_text().count("potrf_ffi") for one in programs] == [1, 1]
+    for one in programs:
+        calls = [line for line in one.compile().as_text().splitlines() if "potrf_ffi" in line]
+        assert calls
+        assert not any("[4,40,40]" in call for call in calls)
