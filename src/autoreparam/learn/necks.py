@@ -14,7 +14,6 @@ from typing import Any
 from autoreparam.learn.settings import ScoreSettings
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
-from autoreparam.program.traits import Coupling
 
 SHALLOW = 1e-3  # no neck: a scale that never changes has a depth of 0
 
@@ -54,11 +53,7 @@ def out_of_necks(
     `1 / sqrt(1 - d + d s²)`. For elements that depend on each other `d` counts as 0, since the data
     of one tell of others as well.
     """
-    alone = {
-        site.name
-        for site in target.program.candidates
-        if site.coupling is Coupling.NONE and site.loop is None
-    }
+    alone = {site.name for site in target.program.candidates if site.alone}
     loc, scale = {}, {}
     for name, depth in depths.items():
         share = xp.ravel(by_data[name]) if name in alone else 0.0

@@ -42,7 +42,6 @@ from autoreparam.program.move import (
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.rows import over_rows
 from autoreparam.program.target import Target
-from autoreparam.program.traits import Coupling
 
 MANY = 1_000_000  # numbers in draws; from there, a slow descent may cost more than compiling
 TOLD = 10_000  # elements of a site; of larger ones, λ of fewer is reported
@@ -211,9 +210,7 @@ def _affordable(target: Target, most: int) -> int:
 
 def _in_turn(target: Target) -> bool:
     """Whether elements within a site depend on each other, which takes longer to compute."""
-    return any(
-        site.loop or site.coupling is not Coupling.NONE for site in target.program.candidates
-    )
+    return not all(site.alone for site in target.program.candidates)
 
 
 def _largest(target: Target, inflations: np.ndarray, sites: Iterable[str]) -> dict[str, float]:

@@ -9,9 +9,8 @@ import jax
 
 # What LAPACK does on a CPU.
 FACTORIZATIONS = {
-    "cholesky", "cholesky_update", "eig", "eigh", "geqp3", "geqrf", "hessenberg",
-    "householder_product", "lu", "ormqr", "qr", "schur", "svd", "symmetric_product",
-    "triangular_solve", "tridiagonal", "tridiagonal_solve",
+    "cholesky", "eig", "eigh", "geqp3", "geqrf", "hessenberg", "householder_product", "lu", "ormqr",
+    "qr", "schur", "svd", "triangular_solve", "tridiagonal", "tridiagonal_solve",
 }  # fmt: skip
 
 

@@ -35,7 +35,6 @@ from autoreparam.program.families import Standardized
 from autoreparam.program.maps import Point, SiteMap
 from autoreparam.program.program import Program
 from autoreparam.program.site import Site
-from autoreparam.program.traits import Coupling
 
 
 @jax.tree_util.register_dataclass
@@ -183,7 +182,7 @@ def may_be_flat(program: Program) -> dict[str, Site]:
 
 
 def _simple(site: Site) -> bool:
-    plain = site.coupling is Coupling.NONE and site.loop is None and site.implied is None
+    plain = site.alone and site.implied is None
     known = site.candidate or not (site.loc_parents or site.scale_parents)
     known &= set(site.parents) <= {*site.loc_parents, *site.scale_parents}  # the shape is constant
     real = site.candidate or site.support == "real"

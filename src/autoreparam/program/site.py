@@ -62,6 +62,11 @@ class Site:
         return self.unconstrained_shape[-1] if self.coupling is Coupling.CORRELATED else 1
 
     @property
+    def alone(self) -> bool:
+        """Whether its elements depend on others of it only through what all depend on."""
+        return self.coupling is Coupling.NONE and self.loop is None
+
+    @property
     def follows(self) -> bool:
         """Whether elements may have a location that depends on those before them in a sequence."""
         return self.loop is not None or self.coupling is Coupling.SEQUENCE
