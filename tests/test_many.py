@@ -89,6 +89,19 @@ def test_the_log_density_is_that_of_the_model(tree):
     np.testing.assert_allclose(one["sample_stats"]["lp"], there, rtol=1e-6)
 
 
+def wild(x, y):
+    slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Poisson(jnp.exp(slope * x)), obs=y)
+
+
+def test_covariates_in_wild_units_are_begun_as_narrowly_as_they_ask_for():
+    x = 1e5 * np.random.default_rng(0).normal(size=(5, 20))
+    tree = quietly(wild, (x, np.ones((5, 20))), **SHORT)
+    # Slopes of a hundredth of the prior's width have a density of -exp(1000).
+    assert (tree["diagnostics"]["r_hat"] < 1.05).all()
+    assert (np.abs(tree["posterior"]["slope"]) < 1e-4).all()
+
+
 def test_one_data_set_of_the_tree_is_a_run(tree):
     one = tree.isel(dataset=1)
     assert len(ar.summary(one).labels) == 2 + GROUPS

@@ -8,6 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import autoreparam as ar
+from autoreparam.mcmc.start import find_start
 from autoreparam.results.progress import Progress
 from autoreparam.run.begin import build_engine, first_state
 from autoreparam.run.settings import Settings
@@ -54,6 +55,17 @@ def test_covariates_in_wild_units_are_begun_as_narrowly_as_they_ask_for():
     # With a hundredth of the prior's width it would be -exp(1000).
     assert (ar.log_joint(wild, (x, y))({"slope": 0.0}) - state.chains.logdensity < 20).all()
     assert len(np.unique(values["slope"])) == 4
+
+
+def test_no_lucky_candidate_ends_the_search_far_below():
+    x = 1e5 * np.random.default_rng(0).normal(size=20)
+    program = ar.inspect(wild, (x, np.ones(20)))
+    engine = build_engine(program, SETTINGS)
+    lam, none, one = ar.Parameterization.centered(program), np.zeros((4, 1)), np.ones(1)
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        found = find_start(engine.target, rng, none, lam, 0.8, around=(none[0], one))
+        assert (found.state.logdensity > -50).all()  # it is -21 in the middle
 
 
 def vague(y):

@@ -78,42 +78,60 @@ def begin(
     untouched: Parameterization,
     target_accept: Array,
 ) -> Start:
-    """The best of candidates around the prior for each chain: the first round of `start.py`.
+    """The best of candidates around the prior for each chain, as `start.py` chooses them.
 
     `keys` has one key per data set and chain. A chain without a candidate of finite density begins
     where another does.
     """
     settings = DEFAULTS
-    radii = np.geomspace(1.0, settings.least_radius, settings.candidates // 2).repeat(2)
+    count = settings.candidates
+    radii = np.geomspace(1.0, settings.least_radius, count // 2).repeat(2)
 
     def choose(target: Target, key: Array, lam: Parameterization, center: Array, width: Array):
         size, dtype = target.size, target.program.dtype
+        rounds = np.ceil(np.log(np.finfo(dtype).eps) / np.log(settings.least_radius))
 
-        def candidate(best, turn):
+        def level_at(point: Array) -> Array:
+            position, log_det = target.translate(point, untouched, lam)
+            return target.logdensity(position, lam) + log_det
+
+        middles = jax.vmap(level_at)(jnp.stack([jnp.zeros_like(center), center]))
+        enough = jnp.max(middles, where=jnp.isfinite(middles), initial=-jnp.inf) - size
+
+        def searching(carried: tuple[Any, Array]) -> Array:
+            (_, found, highest), number = carried
+            again = (~found | (highest < enough)) & (number < rounds * count)
+            return (number % count != 0) | (number == 0) | again
+
+        def candidate(carried: tuple[Any, Array]) -> tuple[Any, Array]:
+            best, number = carried
             _, found, highest = best
-            number, radius = turn
+            radius = jnp.asarray(radii, dtype)[number % count]
+            radius *= jnp.asarray(settings.least_radius, dtype) ** (number // count)
             noise = jax.random.uniform(jax.random.fold_in(key, number), (size,), dtype, -1.0, 1.0)
             around = jnp.where(number % 2, center, 0), jnp.where(number % 2, width, settings.radius)
-            here = look(target, around[0] + radius * around[1] * noise, untouched, lam)
-            level = here.state.logdensity + here.log_det
-            taken = here.usable & (~found | (level > highest + size))
-            best = jax.tree.map(partial(jnp.where, taken), (here.state, True, level), best)
-            return best, None
+            point = around[0] + radius * around[1] * noise
+            position, log_det = target.translate(point, untouched, lam)
+            state, usable = look(target, position, lam)
+            level = state.logdensity + log_det
+            taken = usable & (~found | (level > highest + size))
+            best = jax.tree.map(partial(jnp.where, taken), (state, True, level), best)
+            return best, number + 1
 
         zero = jnp.zeros((), dtype)
         blank = State(jnp.zeros(size, dtype), zero, jnp.zeros(size, dtype)), False, zero
-        turns = jnp.arange(settings.candidates), jnp.asarray(radii, dtype)
-        (state, found, _), _ = jax.lax.scan(candidate, jax.tree.map(jnp.asarray, blank), turns)
-        return state, found
+        first = jax.tree.map(jnp.asarray, blank), jnp.asarray(0)
+        (state, found, _), looks = jax.lax.while_loop(searching, candidate, first)
+        return state, found, looks + len(middles)
 
     def one(target: Target, keys: Array, lam: Parameterization, center: Array, width: Array):
         keys, others = jax.vmap(jax.random.split, out_axes=1)(keys)
         pick = jax.vmap(choose, (None, 0, None, None, None))
-        states, found = pick(target, keys, lam, center, width)
+        states, found, looks = pick(target, keys, lam, center, width)
         other = jnp.where(found, jnp.arange(len(keys)), jnp.argmax(found))
         states = jax.tree.map(lambda leaf: leaf[other], states)
         fit, paid = _at(target, others, states, lam, target_accept)
-        return Start(fit, jnp.any(found), settings.candidates * len(keys) + paid)
+        return Start(fit, jnp.any(found), jnp.sum(looks) + paid)
 
     return targets.each(one, keys, lams, centers, widths)
 

@@ -12,6 +12,7 @@ from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.mcmc.step_size import REASONABLE
 from autoreparam.program.compiled import rarely
+from autoreparam.program.move import move
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.rows import over_rows
 from autoreparam.program.target import Target
@@ -23,8 +24,8 @@ class Look(NamedTuple):
     """Points of all chains, carried to other coordinates, and what is found there."""
 
     state: State
-    log_det: Any  # of the change of coordinates
     usable: Any  # whether density and gradient are finite
+    log_det: Any  # of the change of coordinates
 
 
 class Start(NamedTuple):
@@ -51,7 +52,7 @@ def find_start(
     """Starts of all chains: at `positions`, or the best of candidates around the prior.
 
     `around` is the prior's center and width; without a `diagonal` the scores found give the first
-    metric. One small compiled program looks at points; the rest is numpy.
+    metric. One small compiled program looks at points, another moves them; the rest is numpy.
     """
     if around is None:
         first = _look(target, positions, lam, lam)
@@ -80,32 +81,36 @@ def _choose(
     in turn. It is the same point whatever λ is. Radii fall, and a candidate is taken over a wider
     one only if its density is higher by more than the dimension: a typical draw is about half of
     that below the mode. So chains start spread out where that does no harm, and closer to the
-    prior's center where wide starts would be far below the posterior. As long as the narrowest of a
-    round is the best of a chain, or none could be used, there is a round of still narrower ones.
+    prior's center where wide starts would be far below the posterior. As long as a chain is further
+    below one of the centers than that, or none could be used, there is a round of still narrower
+    ones.
     """
     chains, size = positions.shape
     count, origin = settings.candidates, untouched(lam)
     radii = np.geomspace(1.0, settings.least_radius, count // 2)
-    plain = np.zeros(size), np.full(size, settings.radius)
+    centers = (np.zeros(size), np.full(size, settings.radius)), around
+
+    def at(noise: np.ndarray) -> tuple[Look, np.ndarray]:
+        here = _look(target, noise.astype(positions.dtype), origin, lam)
+        # Densities of the noise: those of other coordinates are highest in the necks of scales.
+        return here, here.state.logdensity + here.log_det
+
+    in_the_middle = [at(np.tile(center, (chains, 1)))[1][0] for center, _ in centers]
+    enough = np.max(in_the_middle, where=np.isfinite(in_the_middle), initial=-np.inf) - size
     found, highest, best, looks = np.zeros(chains, bool), np.zeros(chains), None, 0
-    chosen = np.zeros(chains, int)  # the number of its best
-    while looks % count or not found.all() or np.any(chosen >= looks - 2):
+    while looks % count or not found.all() or np.any(highest < enough):
         # A round begins where the one before it ended.
         radius = radii[looks % count // 2] * settings.least_radius ** (looks // count)
         if radius < np.finfo(positions.dtype).eps:
             break
-        center, width = around if looks % 2 else plain
-        noise = center + radius * width * rng.uniform(-1.0, 1.0, positions.shape)
-        here = _look(target, noise.astype(positions.dtype), origin, lam)
-        # Densities of the noise: those of other coordinates are highest in the necks of scales.
-        level = here.state.logdensity + here.log_det
+        center, width = centers[looks % 2]
+        here, level = at(center + radius * width * rng.uniform(-1.0, 1.0, positions.shape))
         taken = ~found | (here.usable & (level > highest + size))
         best = here.state if best is None else _where(taken, here.state, best)
-        highest, chosen = np.where(taken, level, highest), np.where(taken, looks, chosen)
-        found = found | here.usable
+        highest, found = np.where(taken, level, highest), found | here.usable
         looks += 1
     assert best is not None  # there is at least one candidate
-    return best, found, looks
+    return best, found, looks + len(centers)
 
 
 def _step_sizes(
@@ -146,23 +151,23 @@ def _step_sizes(
 def _look(
     target: Target, positions: np.ndarray, lam: Parameterization, new: Parameterization
 ) -> Look:
-    return jax.device_get(_looking(target, positions, lam, new))
+    gain: Any = 0.0
+    if lam is not new:  # by the program that learning λ needs too
+        positions, _, gain = move(target, positions, np.zeros_like(positions), lam, new)
+    state, usable = jax.device_get(_looking(target, positions, new))
+    return Look(state, usable, -gain)
 
 
 @rarely
-def _looking(
-    target: Target, positions: Array, lam: Parameterization, new: Parameterization
-) -> Look:
-    each = over_rows(target.program, look, (None, 0, None, None))
-    return each(target, positions, lam, new)
+def _looking(target: Target, positions: Array, lam: Parameterization) -> tuple[State, Array]:
+    return over_rows(target.program, look, (None, 0, None))(target, positions, lam)
 
 
-def look(target: Target, position: Array, lam: Parameterization, new: Parameterization) -> Look:
-    """What is found at a position under `lam`, in the coordinates of `new`."""
-    moved, log_det = target.translate(position, lam, new)
-    value, score = jax.value_and_grad(target.logdensity)(moved, new)
+def look(target: Target, position: Array, lam: Parameterization) -> tuple[State, Array]:
+    """What is found at a position, and whether density and gradient are finite."""
+    value, score = jax.value_and_grad(target.logdensity)(position, lam)
     usable = jax.numpy.isfinite(value) & jax.numpy.isfinite(score).all()
-    return Look(State(moved, value, score), log_det, usable)
+    return State(position, value, score), usable
 
 
 def _where(taken: np.ndarray, new: State, old: State) -> State:
