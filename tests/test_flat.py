@@ -254,6 +254,19 @@ def test_nothing_is_looked_for_where_groups_are_not_centered():
     assert found(added, a=0.0) == {}
 
 
+@pytest.mark.parametrize(("width", "kept"), [(1.0, True), (0.05, False)])
+def test_known_directions_are_kept_as_long_as_their_width_varies(width, kept):
+    known = found(added)["flat"].flat
+    program = ar.inspect(added, few_groups())
+    target, lam = Target(program), ar.Parameterization.centered(program)
+    draws = spread_draws(target, lam)
+    names = [site.name for site in program.latents for _ in range(site.size)]
+    draws.positions[:, names.index("s")] *= width
+    draws.scores[:] += np.random.default_rng(1).normal(size=draws.scores.shape)  # none is found
+    rivals = with_directions(target, draws, lam, lam, lam, known, DEFAULTS)
+    assert set(rivals) == ({"flat", "flat_centered"} if kept else set())
+
+
 def test_large_sites_cost_nothing():
     """All elements against each other would be a matrix of 80 gigabytes."""
 

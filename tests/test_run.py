@@ -116,6 +116,17 @@ def test_a_first_lam_is_drawn_with_before_it_is_settled(session):
     assert retune(engine, replace(once, plan=rest), [trail], last=False).added_windows == 1
 
 
+def test_draws_far_wider_than_their_metric_are_not_the_last_to_learn_from(session):
+    engine = session.engine
+    first = first_state(engine, SETTINGS, "auto", None, Progress(False))
+    rest = tuple(step for step in first.plan if step.last_window or step.phase == "sampling")
+    once = replace(retune(engine, first, [engine.draw(first, 100)], last=False), plan=rest)
+    trail = engine.draw(once, 100)
+    wide = trail._replace(position=1000.0 * trail.position)  # in all chains alike
+    added = [retune(engine, once, [one], last=False).added_windows for one in (trail, wide)]
+    assert added == [0, 1]
+
+
 def test_the_tree_of_a_run_can_be_built_twice_and_at_any_time(session):
     first, second = (build_tree(session, Shown()) for _ in range(2))
     assert first.equals(second)

@@ -41,22 +41,24 @@ def with_directions(
 ) -> dict[str, Parameterization]:
     """The best λ with flat directions; what they move is as the data tell it, or centered.
 
-    Nothing where there are none that matter, nor any that are `known` from draws before. Draws are
-    in the coordinates of `lam`, without directions. λ by the data is `informed`.
+    Nothing where there are none that matter, nor any that are `known` from draws before and still
+    do. Draws are in the coordinates of `lam`, without directions. λ by the data is `informed`.
     """
     most = settings.most_traded
     sites = {n: site for n, site in may_be_flat(target.program).items() if site.size <= most}
     groups = [site for site in sites.values() if _groups(site, informed, settings)]
-    single = any(site.size <= settings.most_single for site in sites.values())
-    flat = known
-    if groups and single:
-        with_lam = [name for name in sites if name in lam]
-        plain = with_tails(lam, 0.0).replace(dict.fromkeys(with_lam, 1.0))
-        used = draws.where(draws.weights > 0).moved(target, lam, plain)
-        with np.errstate(all="ignore"):
-            flat = _Elements(target, used, plain, sites, settings).directions(groups) or known
-    if flat is None:
+    if not groups or all(site.size > settings.most_single for site in sites.values()):
         return {}
+    with_lam = [name for name in sites if name in lam]
+    plain = with_tails(lam, 0.0).replace(dict.fromkeys(with_lam, 1.0))
+    used = draws.where(draws.weights > 0).moved(target, lam, plain)
+    with np.errstate(all="ignore"):
+        elements = _Elements(target, used, plain, sites, settings)
+        flat = elements.directions(groups)
+        if flat is None and (known is None or not elements.vary(known)):
+            return {}
+    flat = flat or known
+    assert flat is not None
     moved = {
         "flat": {n: informed[n] for n in flat.usual},
         "flat_centered": dict.fromkeys(flat.usual, 1.0),
@@ -157,11 +159,24 @@ class _Elements:
 
         Next to these scores, and to the prior's precision, nothing else is left along it.
         """
-        precision = ((self._apart(moves[None])[0] / self.scale) ** 2).sum(axis=1)
+        precision = self._precision(moves)
         left = np.mean((self.rest @ moves) ** 2)
         exact, flat = self.settings.exact**2 * np.mean(scores**2), self.settings.flat
         least = min(exact, flat * np.mean(precision))
         return (np.std(np.log(precision)) / 2, moves) if left <= least else None
+
+    def _precision(self, moves: np.ndarray) -> np.ndarray:
+        """That of the priors along a direction, for each draw."""
+        return ((self._apart(moves[None])[0] / self.scale) ** 2).sum(axis=1)
+
+    def vary(self, known: Flat) -> bool:
+        """Whether the width of any of these directions still varies enough to matter."""
+        count = len(next(iter(known.moves.values())))
+        moves = np.zeros((count, self.free.shape[1]))
+        for name, own in known.moves.items():
+            moves[:, self.columns[name]] = np.reshape(own, (count, -1))
+        spreads = [np.std(np.log(self._precision(one))) / 2 for one in moves]
+        return max(spreads) > self.settings.uneven
 
     def flat(self, moves: np.ndarray) -> Flat:
         """The directions by site."""

@@ -49,7 +49,7 @@ def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool)
         sizes = _step_sizes(engine, state, late, last)
     state = restart(state, whole, health.sound)
     if not last:
-        if _ends_learning(state) and not _learned(engine, state, health):
+        if _ends_learning(state) and not _learned(engine, state, late, health):
             state = _lengthened(state, health, whole.position.shape[1], engine.settings)
         # Chains that climb show what to do about it, not what λ is best where they will be.
         learns = not health.climbing or _ends_learning(state)
@@ -69,13 +69,26 @@ def _ends_learning(state: RunState) -> bool:
     return not state.plan or state.plan[0].last_window or state.plan[0].phase == "sampling"
 
 
-def _learned(engine: Engine, state: RunState, health: Health) -> bool:
+def _learned(engine: Engine, state: RunState, late: _Late, health: Health) -> bool:
     """Whether what a window teaches can be used as it is.
 
     Draws under λ = 0 may hardly mix, so a λ that nothing was drawn with yet teaches a better one.
+    Draws that are much wider than the metric they were made with have not been everywhere yet,
+    however well the chains agree.
     """
     first = engine.learner is not None and not state.reports
-    return not (health.climbing or health.apart or first)
+    if health.climbing or health.apart or first:
+        return False
+    position, score, _ = late.usual(engine.settings)
+    widths = [
+        spread(
+            slot.tuning.inverse_mass,
+            *_carried(engine, state, position, score, slot.lam),
+            engine.settings,
+        ).max()
+        for slot in state.slots
+    ]
+    return max(widths) <= engine.settings.most_wider
 
 
 def _lengthened(state: RunState, health: Health, draws: int, settings: SamplerSettings) -> RunState:
@@ -148,8 +161,7 @@ def _raised(target_accept: float, settings: SamplerSettings) -> float:
 def _fit(engine: Engine, state: RunState, late: _Late, learns: bool) -> tuple[RunState, np.ndarray]:
     """The run with metrics and, if it `learns`, λ; and factors for the step sizes."""
     settings = engine.settings
-    kept = not_outlying(late.rows("score"), settings)
-    position, score = late.rows("position")[kept], late.rows("score")[kept]
+    position, score, logdensity = late.usual(settings)
     before = [
         fastest(
             slot.tuning.inverse_mass,
@@ -159,7 +171,6 @@ def _fit(engine: Engine, state: RunState, late: _Late, learns: bool) -> tuple[Ru
         for slot in state.slots
     ]
     if learns and engine.learner is not None:
-        logdensity = late["logdensity"].reshape(-1)[kept]
         state, position, score = _learn(engine, state, position, score, logdensity)
     factors = np.ones(len(state.slots))
     metrics, spreads = [], []
@@ -226,7 +237,13 @@ class _Late:
     def rows(self, name: str) -> np.ndarray:
         """All chains pooled."""
         found = self[name]
-        return found.reshape(-1, found.shape[-1])
+        return found.reshape(-1, *found.shape[2:])
+
+    def usual(self, settings: SamplerSettings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Positions, scores and log densities, but for those with outlying scores."""
+        kept = not_outlying(self.rows("score"), settings)
+        position, score, logdensity = map(self.rows, ("position", "score", "logdensity"))
+        return position[kept], score[kept], logdensity[kept]
 
 
 def not_outlying(score: np.ndarray, settings: SamplerSettings = DEFAULTS) -> np.ndarray:

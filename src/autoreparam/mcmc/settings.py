@@ -24,6 +24,9 @@ class SamplerSettings:
     first_window: int = 10  # draws; each window is twice as long as the one before
     last_window: float = 0.1  # share of the warm-up of each window for the step size only
     most_added_windows: int = 3  # where the last taught too little: up to four times as long
+    # Factor by which draws may be wider than the metric they were made with, in the last window of
+    # learning: at most 3.7 in 17 posteriors where that went well, 9 and more where it did not.
+    most_wider: float = 5.0
 
     # -- more draws where chains mix slowly (longer.py) --
     most_every: int = 8  # draws per kept one; with 10 to 15 gradients each, about a tree of NUTS
