@@ -123,8 +123,11 @@ def test_draws_far_wider_than_their_metric_are_not_the_last_to_learn_from(sessio
     once = replace(retune(engine, first, [engine.draw(first, 100)], last=False), plan=rest)
     trail = engine.draw(once, 100)
     wide = trail._replace(position=1000.0 * trail.position)  # in all chains alike
-    added = [retune(engine, once, [one], last=False).added_windows for one in (trail, wide)]
-    assert added == [0, 1]
+    for drawn, added in ((90, [0, 0]), (100, [0, 1])):
+        after = [
+            retune(engine, replace(once, drawn=drawn), [one], last=False) for one in (trail, wide)
+        ]
+        assert [state.added_windows for state in after] == added
 
 
 def test_the_tree_of_a_run_can_be_built_twice_and_at_any_time(session):

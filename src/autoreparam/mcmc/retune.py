@@ -79,6 +79,8 @@ def _learned(engine: Engine, state: RunState, late: _Late, health: Health) -> bo
     first = engine.learner is not None and not state.reports
     if health.climbing or health.apart or first:
         return False
+    if state.drawn < engine.settings.fewest_drawn:
+        return True
     position, score, _ = late.usual(engine.settings)
     widths = [
         spread(

@@ -28,6 +28,7 @@ class SamplerSettings:
     # learning: at most 3.7 in 14 posteriors where that went well, 9 and more where it did not. With
     # 3.5 or 8, 10 runs of 5 posteriors were much the same.
     most_wider: float = 5.0
+    fewest_drawn: int = 100  # draws; shorter warm-ups are not meant to find that out
 
     # -- more draws where chains mix slowly (longer.py) --
     most_every: int = 8  # draws per kept one; with 10 to 15 gradients each, about a tree of NUTS
