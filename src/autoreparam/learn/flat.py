@@ -55,10 +55,10 @@ def with_directions(
     with np.errstate(all="ignore"):
         elements = _Elements(target, used, plain, sites, settings)
         flat = elements.directions(groups)
-        if flat is None and (known is None or not elements.vary(known)):
-            return {}
-    flat = flat or known
-    assert flat is not None
+        if flat is None and known is not None and elements.vary(known):
+            flat = known
+    if flat is None:
+        return {}
     moved = {
         "flat": {n: informed[n] for n in flat.usual},
         "flat_centered": dict.fromkeys(flat.usual, 1.0),
@@ -171,10 +171,9 @@ class _Elements:
 
     def vary(self, known: Flat) -> bool:
         """Whether the width of any of these directions still varies enough to matter."""
-        count = len(next(iter(known.moves.values())))
-        moves = np.zeros((count, self.free.shape[1]))
+        moves = np.zeros((known.count, self.free.shape[1]))
         for name, own in known.moves.items():
-            moves[:, self.columns[name]] = np.reshape(own, (count, -1))
+            moves[:, self.columns[name]] = np.reshape(own, (known.count, -1))
         spreads = [np.std(np.log(self._precision(one))) / 2 for one in moves]
         return max(spreads) > self.settings.uneven
 

@@ -82,7 +82,7 @@ def _choose(
     one only if its density is higher by more than the dimension: a typical draw is about half of
     that below the mode. So chains start spread out where that does no harm, and closer to the
     prior's center where wide starts would be far below the posterior. As long as a chain is further
-    below one of the centers than that, or none could be used, there is a round of still narrower
+    below the better center than that, or none could be used, there is a round of still narrower
     ones.
     """
     chains, size = positions.shape
