@@ -11,15 +11,15 @@ from autoreparam.mcmc.trail import Trail
 CHAINS, DRAWS, SIZE = 4, 60, 5
 
 
-def window(levels=None, position=None, sizes=(0.5, 0.5, 0.5, 0.5)):
-    """Chains of a standard Gaussian, or with other log densities, positions or step sizes."""
+def window(levels=None, position=None, score=None):
+    """Chains of a standard Gaussian, or with other log densities, positions or scores."""
     rng = np.random.default_rng(0)
     if position is None:
         position = rng.normal(size=(CHAINS, DRAWS, SIZE))
     if levels is None:
         levels = -0.5 * np.sum(position**2, axis=-1)
-    steps = np.broadcast_to(np.reshape(sizes, (-1, 1, 1)), (CHAINS, DRAWS, 1))
-    return Trail(position, -position, levels, steps, None)
+    steps = np.full((CHAINS, DRAWS, 1), 0.5)
+    return Trail(position, -position if score is None else score, levels, steps, None)
 
 
 def shifted(chain, by):
@@ -61,21 +61,48 @@ def test_modes_of_similar_levels_are_left_alone():
     assert judge(window(levels, position)).sound.all()
 
 
-SHORT = (0.5, 0.5, 0.02, 0.5)
+def modes(weights, widths, size=20, at=10.0, draws=80):
+    """One chain in each of several Gaussian modes with these weights and widths."""
+    rng = np.random.default_rng(1)
+    noise = rng.normal(size=(len(weights), draws, size))
+    width = np.reshape(widths, (-1, 1, 1))
+    level = np.log(weights)[:, None] - size * np.log(widths)[:, None]
+    return window(
+        level - 0.5 * np.sum(noise**2, axis=-1),
+        at * np.arange(len(weights))[:, None, None] + width * noise,
+        -noise / width,
+    )
 
 
-def test_a_chain_in_a_corner_is_lost():
-    lost = judge(shifted(2, -12.0)._replace(step_size=window(sizes=SHORT).step_size))
-    np.testing.assert_array_equal(lost.sound, [True, True, False, True])
+@pytest.mark.parametrize("widths", [(1, 1, 1, 1), (1, 1, 0.1, 0.1), (1, 1, 1, 0.1), (5, 1, 3, 0.02)])
+def test_modes_that_hold_some_of_the_posterior_are_left_alone(widths):
+    assert judge(modes((0.5, 0.49, 0.005, 0.005), widths)).sound.all()
 
 
-@pytest.mark.parametrize("by", [-4.0, 0.0, 12.0])
-def test_a_chain_in_a_narrow_place_that_may_hold_some_of_the_posterior_is_left_alone(by):
-    assert judge(shifted(2, by)._replace(step_size=window(sizes=SHORT).step_size)).sound.all()
+@pytest.mark.parametrize("width", [0.01, 0.3, 1, 20])
+def test_a_chain_in_a_mode_with_next_to_no_probability_is_lost(width):
+    health = judge(modes((0.5, 0.3, 1e-12, 0.2), (1, 1, width, 0.5)))
+    np.testing.assert_array_equal(health.sound, [True, True, False, True])
 
 
-def test_a_chain_below_the_others_with_steps_as_long_is_left_alone():
-    assert judge(shifted(2, -12.0)).sound.all()
+@pytest.mark.parametrize("width", [0.1, 1, 10])
+def test_half_of_the_chains_may_be_lost(width):
+    health = judge(modes((1e-15, 0.5, 0.5, 1e-15), (width, 1, 1, width)))
+    np.testing.assert_array_equal(health.sound, [False, True, True, False])
+
+
+def test_a_wide_mode_in_which_a_chain_mixes_slowly_is_left_alone():
+    """Its draws alone would be too narrow by a factor of 100 in all directions."""
+    trail = modes((0.25, 0.25, 0.25, 0.25), (1, 1, 100, 1))
+    middle = trail.position[2].mean(axis=0)
+    position = trail.position.copy()
+    position[2] = middle + (position[2] - middle) / 100
+    assert judge(trail._replace(position=position)).sound.all()
+
+
+def test_a_few_of_many_chains_by_chance_below_the_others_are_left_alone():
+    many = 512
+    assert judge(modes(np.full(many, 1 / many), np.ones(many), at=0.0)).sound.all()
 
 
 def test_one_chain_in_a_spike_does_not_make_the_others_look_lost():

@@ -15,8 +15,11 @@ from autoreparam.mcmc.trail import Trail
 # 2.0 on motorcycle splines, and above 3 where λ was of no use. With 1.4, of 24 runs of 8 models one
 # was longer, and neither better nor worse.
 APART = 2.0
-SETTLED = 20  # draws after which a chain's step size says something
-BEYOND_CHANCE = 2.0  # standard deviations of one chain's level by which another is below it
+# Draws of a chain after which their width says something. After 20, chains of German credit that
+# had hardly moved yet made others seem lost.
+SETTLED = 25
+NEGLIGIBLE = np.log(1e-3)  # the probability of a place, relative to where other chains are
+BEYOND_CHANCE = 2.0  # standard deviations of one chain's level by which another may be below it
 ENOUGH_CHAINS = 64  # to know whether they are
 
 
@@ -31,12 +34,11 @@ class Health(NamedTuple):
 def judge(window: Trail) -> Health:
     """The health of a window's chains.
 
-    A chain is lost if it does not move, or is far below the others: by more than the dimension and
-    ten times what chains move by. Modes that are all sampled well differ by less than that. It is
-    also lost in a corner: where it is below the others and, by the length of its steps, in a
-    narrower place. There is next to no probability there, however long it would take to leave.
-    Chains climb if the second half of a window is above the first by half the dimension and more.
-    They are apart if their means differ by more than their own standard deviations.
+    A chain is lost if it does not move, or is where there is next to no probability. Before its
+    draws tell how wide that place is, it is lost if it is far below the others: by more than the
+    dimension and ten times what chains move by. Chains climb if the second half of a window is
+    above the first by half the dimension and more. They are apart if their means differ by more
+    than their own standard deviations.
     """
     levels, size = np.asarray(window.logdensity, float), window.position.shape[-1]
     chains, draws = levels.shape
@@ -51,29 +53,34 @@ def judge(window: Trail) -> Health:
         return Health(np.ones(chains, bool), False)
     middle = np.where(usable, np.median(late, axis=1), -np.inf)
     step = 1.5 * np.median(np.abs(np.diff(late[usable], axis=1))) if draws > 3 else 0.0
-    # The second best: one chain in a spike does not make all the others look lost.
-    reference = np.sort(middle)[-2] if usable.sum() > 2 else middle.max()
-    sound = usable & (middle >= reference - size - 10 * step)
-    sound &= ~_in_a_corner(window, half, usable, reference - middle)
+    if draws - half < SETTLED:
+        weights, least = middle, -size - 10 * step
+    else:
+        weights = np.where(usable, middle + _log_volumes(window, half), -np.inf)
+        least = NEGLIGIBLE - BEYOND_CHANCE * np.median(late[usable].std(axis=1))
+    # The second best of four: one chain in a spike does not make all the others look lost.
+    reference = np.sort(weights)[-1 - (usable.sum() + 1) // 4]
+    sound = usable & (weights >= reference + least)
     rise = np.median(late[sound].mean(axis=1) - levels[sound, :half].mean(axis=1))
     positions = window.position[sound, half:]
     apart = _r_hat(positions[:: max(1, len(positions) // ENOUGH_CHAINS)]) > APART
     return Health(sound, bool(rise > size / 2 + 3 * step), apart)
 
 
-def _in_a_corner(window: Trail, half: int, usable: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Which chains are below the others and take much shorter steps, once these have settled.
+def _log_volumes(window: Trail, half: int) -> np.ndarray:
+    """How wide the place is that each chain has seen, up to what is the same for all chains.
 
-    Then the probability there is at most a thousandth: a hundredth by the level, a tenth by width.
+    With the level this is the logarithm of the probability there, by Laplace's approximation with
+    correlations left out: a mode may be high and narrow, or low and wide. A coordinate is as wide
+    as draws or scores say, whichever is more: draws of a chain that mixes slowly are too narrow,
+    and scores of correlated coordinates say too little.
     """
-    levels = np.asarray(window.logdensity, float)[:, half:]
-    if levels.shape[1] < SETTLED:
-        return np.zeros(len(levels), bool)
+    draws = np.asarray(window.position[:, half:], float)
+    scores = np.asarray(window.score[:, half:], float)
     with np.errstate(all="ignore"):
-        steps = np.log(np.asarray(window.step_size, float)[:, half:]).mean(axis=(1, 2))
-        usual = np.median(levels[usable].std(axis=1))
-    narrow = steps < np.median(steps[usable]) - np.log(10)
-    return narrow & (below > np.log(100) + BEYOND_CHANCE * usual)
+        widths = np.fmax(draws.std(axis=1), 1 / np.sqrt(np.mean(scores**2, axis=1)))
+        logs = np.log(widths)
+    return logs.sum(axis=-1, where=np.isfinite(logs))
 
 
 def _r_hat(positions: np.ndarray) -> float:

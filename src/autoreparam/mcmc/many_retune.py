@@ -44,7 +44,7 @@ class Late(NamedTuple):
 
 
 def _late(trail: Trail, count: Array) -> Late:
-    """The late draws, judged as `health.py` does."""
+    """The late draws, judged by their levels, as `health.py` does where they are few."""
     chains, size = len(trail.position), trail.position.shape[-1]
     amount = max(2, ROWS // chains)
     first = jnp.floor(DEFAULTS.settling * count)
