@@ -74,7 +74,9 @@ def modes(weights, widths, size=20, at=10.0, draws=80):
     )
 
 
-@pytest.mark.parametrize("widths", [(1, 1, 1, 1), (1, 1, 0.1, 0.1), (1, 1, 1, 0.1), (5, 1, 3, 0.02)])
+@pytest.mark.parametrize(
+    "widths", [(1, 1, 1, 1), (1, 1, 0.1, 0.1), (1, 1, 1, 0.1), (5, 1, 3, 0.02)]
+)
 def test_modes_that_hold_some_of_the_posterior_are_left_alone(widths):
     assert judge(modes((0.5, 0.49, 0.005, 0.005), widths)).sound.all()
 
