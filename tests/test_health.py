@@ -1,8 +1,12 @@
 """Chains that are lost, stuck or still climbing; and those that only look like it."""
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 
+import autoreparam as ar
 from autoreparam.mcmc.health import judge, restart
 from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.state import RunState
@@ -170,3 +174,40 @@ def test_a_run_of_sound_chains_alone_or_of_none_stays_as_it_is(all_or_none):
     trail = window()
     state = run_of(trail)
     assert restart(state, trail, np.full(CHAINS, all_or_none)) is state
+
+
+def one_factor(y):
+    """Loadings of a common factor: turned around, it leaves the first variable to noise alone."""
+    first = numpyro.sample("first", dist.HalfNormal(1.0))
+    others = numpyro.sample("others", dist.Normal(0, 1).expand([5]).to_event(1))
+    noise = numpyro.sample("noise", dist.HalfCauchy(1.0).expand([6]).to_event(1))
+    with numpyro.plate("people", len(y)):
+        factor = numpyro.sample("factor", dist.Normal(0, 1))
+    mean = factor[:, None] * jnp.append(first, others)
+    numpyro.sample("y", dist.Normal(mean, noise), obs=y)
+
+
+LOADINGS = np.array([1, 0.8, 0.6, 0.9, -0.5, 0.7])
+
+
+def people(rng):
+    return rng.normal(size=(60, 1)) * LOADINGS + rng.normal(0, 0.5, (60, 6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [4, 5, 7, 9])
+def test_chains_leave_a_mode_that_does_not_matter(seed):
+    y = people(np.random.default_rng(3))
+    tree = ar.sample(one_factor, (y,), seed=seed, progress=False)
+    assert ar.efficiency(tree).r_hat < 1.02
+    found = tree["posterior"]["others"].values.mean(axis=(0, 1))
+    np.testing.assert_allclose(found, LOADINGS[1:], atol=0.3)
+
+
+@pytest.mark.slow
+def test_chains_of_many_data_sets_leave_it_too():
+    rng = np.random.default_rng(3)
+    y = np.stack([people(rng) for _ in range(12)])
+    tree = ar.sample_many(one_factor, (y,), draws=300, progress=False)
+    by_chain = tree["posterior"]["others"].values.mean(axis=2)
+    np.testing.assert_allclose(by_chain, np.broadcast_to(LOADINGS[1:], by_chain.shape), atol=0.5)

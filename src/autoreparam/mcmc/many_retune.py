@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import erfinv
 
+from autoreparam.mcmc.health import BEYOND_CHANCE, NEGLIGIBLE, SETTLED
 from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.interleaved import carry_state
 from autoreparam.mcmc.many import Fit
@@ -44,7 +45,7 @@ class Late(NamedTuple):
 
 
 def _late(trail: Trail, count: Array) -> Late:
-    """The late draws, judged by their levels, as `health.py` does where they are few."""
+    """The late draws, judged as `health.py` does."""
     chains, size = len(trail.position), trail.position.shape[-1]
     amount = max(2, ROWS // chains)
     first = jnp.floor(DEFAULTS.settling * count)
@@ -58,13 +59,24 @@ def _late(trail: Trail, count: Array) -> Late:
     jumps = jnp.where(usable[:, None] & fresh[1:], jnp.abs(jnp.diff(levels, axis=1)), jnp.nan)
     step = 1.5 * jnp.nan_to_num(jnp.nanmedian(jumps))
     middle = jnp.where(usable, jnp.median(levels[:, half:], axis=1), -jnp.inf)
-    second = jnp.sort(middle)[-min(2, chains)]
-    reference = jnp.where(jnp.sum(usable) > 2, second, jnp.max(middle))
-    sound = usable & (middle >= reference - size - 10 * step)
+    levels_vary = jnp.where(usable, levels[:, half:].std(axis=1), jnp.nan)
+    wide = count >= 2 * SETTLED  # which is then known
+    least = NEGLIGIBLE - BEYOND_CHANCE * jnp.nan_to_num(jnp.nanmedian(levels_vary))
+    least = jnp.where(wide, least, -size - 10 * step)
+    place = middle + jnp.where(wide & usable, _log_volumes(late, half), 0)
+    reference = jnp.sort(place)[-1 - (jnp.sum(usable) + 1) // 4]
+    sound = usable & (place >= reference + least)
     sound = sound | ~sound.any()
     rise = levels[:, half:].mean(axis=1) - levels[:, :half].mean(axis=1)
     rise = jnp.nanmedian(jnp.where(sound, rise, jnp.nan))
     return Late(late, fresh, sound, rise > size / 2 + 3 * step)
+
+
+def _log_volumes(late: Trail, half: int) -> Array:
+    """How wide the place is that each chain has seen, as `health.py` has it."""
+    scores = jnp.sqrt(jnp.mean(late.score[:, half:] ** 2, axis=1))
+    logs = jnp.log(jnp.fmax(late.position[:, half:].std(axis=1), 1 / scores))
+    return jnp.sum(logs, axis=-1, where=jnp.isfinite(logs))
 
 
 @partial(often, static_argnames="learner")
