@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     import xarray
 
 WORST_SHOWN = 4
-SETTINGS = ("parameterization", "kernel", "integrator", "chains", "superchains", "warmup", "draws",
-            "kept_every", "seed", "num_steps", "target_accept", "max_tree_depth")  # fmt: skip
+SETTINGS = ("parameterization", "kernel", "integrator", "chains", "superchains", "warmup",
+            "restarts", "draws", "kept_every", "seed", "num_steps", "target_accept",
+            "max_tree_depth")  # fmt: skip
 
 TIMES = {
     "in all": "total_time",
