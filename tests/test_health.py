@@ -7,6 +7,7 @@ import numpyro.distributions as dist
 import pytest
 
 import autoreparam as ar
+from autoreparam.errors import SamplingWarning
 from autoreparam.mcmc.health import judge, restart
 from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.state import RunState
@@ -104,6 +105,59 @@ def test_a_wide_mode_in_which_a_chain_mixes_slowly_is_left_alone():
     position = trail.position.copy()
     position[2] = middle + (position[2] - middle) / 100
     assert judge(trail._replace(position=position)).sound.all()
+
+
+def correlated(size, rho):
+    return (1 - rho) * np.eye(size) + rho
+
+
+def halves(covariance, other, draws, memory=0.0, shift=50.0):
+    """Two chains in each of two Gaussian modes with half of the probability each.
+
+    Draws of the second one remember those before: `memory` is their autocorrelation.
+    """
+    rng = np.random.default_rng(2)
+    size = len(covariance)
+    position, score, level = [], [], []
+    for chain, shape in enumerate((covariance, covariance, other, other)):
+        keep = memory if chain > 1 else 0.0
+        noise = rng.normal(size=(draws, size))
+        for i in range(1, draws):
+            noise[i] = keep * noise[i - 1] + np.sqrt(1 - keep**2) * noise[i]
+        factor = np.linalg.cholesky(shape)
+        position.append(noise @ factor.T + (chain > 1) * shift)
+        score.append(-np.linalg.solve(factor.T, noise.T).T)
+        level.append(-0.5 * np.sum(noise**2, axis=-1) - np.log(np.diag(factor)).sum())
+    return window(np.array(level), np.array(position), np.array(score))
+
+
+@pytest.mark.parametrize("draws", [10, 40, 50, 80, 250])
+@pytest.mark.parametrize(("size", "rho"), [(5, 0.999), (20, 0.99), (100, 0.5), (300, 0.3)])
+def test_correlation_does_not_make_a_mode_look_larger_than_another(draws, size, rho):
+    assert judge(halves(np.eye(size), correlated(size, rho), draws)).sound.all()
+
+
+@pytest.mark.parametrize("draws", [10, 40, 80, 250])
+@pytest.mark.parametrize("width", [0.02, 50.0])
+def test_wide_and_narrow_modes_are_left_alone_in_windows_of_any_length(draws, width):
+    assert judge(halves(np.eye(20), width**2 * np.eye(20), draws)).sound.all()
+
+
+@pytest.mark.parametrize("draws", [80, 250])
+@pytest.mark.parametrize(("size", "rho", "memory"), [(1000, 0.0, 0.98), (100, 0.9, 0.97)])
+def test_chains_that_mix_slowly_are_left_alone_and_so_are_the_others(draws, size, rho, memory):
+    shape = correlated(size, rho)
+    assert judge(halves(shape, shape, draws, memory)).sound.all()
+
+
+@pytest.mark.parametrize("width", [1e-9, 1.0, 1e9])
+def test_a_coordinate_that_some_chains_do_not_move_in_is_left_out(width):
+    trail = window()
+    position, score = trail.position.copy(), trail.score.copy()
+    position[..., 0] *= width
+    score[..., 0] /= width
+    position[:2, :, 0], score[:2, :, 0] = 0.0, 0.0
+    assert judge(window(trail.logdensity, position, score)).sound.all()
 
 
 def test_a_few_of_many_chains_by_chance_below_the_others_are_left_alone():
@@ -211,3 +265,23 @@ def test_chains_of_many_data_sets_leave_it_too():
     tree = ar.sample_many(one_factor, (y,), draws=300, progress=False)
     by_chain = tree["posterior"]["others"].values.mean(axis=2)
     np.testing.assert_allclose(by_chain, np.broadcast_to(LOADINGS[1:], by_chain.shape), atol=0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_a_mode_of_half_the_posterior_is_never_left_without_a_warning(seed):
+    """Chains of the independent mode seem 40 nats less likely where correlation is left out."""
+    size, rng = 20, np.random.default_rng(seed)
+    apart = 5.0 * (-1.0) ** np.arange(size)
+    shapes = np.stack([np.eye(size), correlated(size, 0.99)])
+    centers = np.stack([apart, np.zeros(size)])
+
+    def two_modes():
+        modes = [dist.MultivariateNormal(c, covariance_matrix=s) for c, s in zip(centers, shapes)]
+        numpyro.sample("x", dist.MixtureGeneral(dist.Categorical(probs=jnp.full(2, 0.5)), modes))
+
+    of = np.array([0, 0, 1, 1])
+    noise = np.einsum("cij,cj->ci", np.linalg.cholesky(shapes)[of], rng.normal(size=(4, size)))
+    with pytest.warns(SamplingWarning, match="the chains do not agree"):
+        tree = ar.sample(two_modes, init={"x": centers[of] + noise}, seed=seed, progress=False)
+    assert tree.attrs["restarts"] == 0

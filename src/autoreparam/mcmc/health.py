@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from autoreparam.mcmc.trail import Trail
 # 2.0 on motorcycle splines, and above 3 where λ was of no use. With 1.4, of 24 runs of 8 models one
 # was longer, and neither better nor worse.
 APART = 2.0
-# Draws of a chain after which their width says something. After 20, chains of German credit that
-# had hardly moved yet made others seem lost.
-SETTLED = 25
+SETTLED = 25  # draws of a chain after which their width says something
 NEGLIGIBLE = np.log(1e-3)  # the probability of a place, relative to where other chains are
 BEYOND_CHANCE = 2.0  # standard deviations of one chain's level by which another may be below it
 ENOUGH_CHAINS = 64  # to know whether they are
@@ -26,7 +24,7 @@ ENOUGH_CHAINS = 64  # to know whether they are
 class Health(NamedTuple):
     """What the log densities and positions of a window say."""
 
-    sound: np.ndarray  # for each chain, whether it can be learned from
+    sound: np.ndarray  # for each chain, whether it can be learned from; the others are moved
     climbing: bool  # whether sound chains are still on their way to the posterior
     apart: bool = False  # whether each of them has seen another part of it
 
@@ -34,9 +32,9 @@ class Health(NamedTuple):
 def judge(window: Trail) -> Health:
     """The health of a window's chains.
 
-    A chain is lost if it does not move, or is where there is next to no probability. Before its
-    draws tell how wide that place is, it is lost if it is far below the others: by more than the
-    dimension and ten times what chains move by. Chains climb if the second half of a window is
+    A chain is lost if it does not move; if it is far below the others, by more than the dimension
+    and ten times what chains move by, and its place is not that much wider; or if there is next to
+    no probability where it is, once its draws tell. Chains climb if the second half of a window is
     above the first by half the dimension and more. They are apart if their means differ by more
     than their own standard deviations.
     """
@@ -46,41 +44,52 @@ def judge(window: Trail) -> Health:
         return Health(np.ones(chains, bool), False)
     half = draws // 2
     late = levels[:, half:]
-    moves = np.any(window.position[:, half:] != window.position[:, -1:], axis=(1, 2))
-    finite = np.isfinite(late).all(axis=1)
+    drawn, scores = (np.asarray(x, float)[:, half:] for x in (window.position, window.score))
+    moves = np.any(drawn != drawn[:, -1:], axis=(1, 2))
+    finite = np.isfinite(late).all(axis=1) & np.isfinite(drawn + scores).all(axis=(1, 2))
     usable = finite & moves if (finite & moves).any() else finite
     if not usable.any():
         return Health(np.ones(chains, bool), False)
     middle = np.where(usable, np.median(late, axis=1), -np.inf)
     step = 1.5 * np.median(np.abs(np.diff(late[usable], axis=1))) if draws > 3 else 0.0
-    if draws - half < SETTLED:
-        weights, least = middle, -size - 10 * step
-    else:
-        weights = np.where(usable, middle + _log_volumes(window, half), -np.inf)
-        least = NEGLIGIBLE - BEYOND_CHANCE * np.median(late[usable].std(axis=1))
-    # The second best of four: one chain in a spike does not make all the others look lost.
-    reference = np.sort(weights)[-1 - (usable.sum() + 1) // 4]
-    sound = usable & (weights >= reference + least)
+    with np.errstate(all="ignore"):
+        least, most = places(middle, drawn, scores, usable)
+    far = size + 10 * step
+    sound = usable & (
+        (middle >= _good(middle, usable) - far) | (least >= _good(least, usable) - far)
+    )
+    if draws - half >= SETTLED:
+        chance = BEYOND_CHANCE * np.median(late[usable].std(axis=1))
+        sound &= most >= _good(least, usable) + NEGLIGIBLE - chance
     rise = np.median(late[sound].mean(axis=1) - levels[sound, :half].mean(axis=1))
     positions = window.position[sound, half:]
     apart = _r_hat(positions[:: max(1, len(positions) // ENOUGH_CHAINS)]) > APART
     return Health(sound, bool(rise > size / 2 + 3 * step), apart)
 
 
-def _log_volumes(window: Trail, half: int) -> np.ndarray:
-    """How wide the place is that each chain has seen, up to what is the same for all chains.
+def _good(values: np.ndarray, usable: np.ndarray) -> float:
+    """The second best of four: one chain in a spike does not make all the others look lost."""
+    return float(np.sort(values)[-1 - (usable.sum() + 1) // 4])
 
-    With the level this is the logarithm of the probability there, by Laplace's approximation with
-    correlations left out: a mode may be high and narrow, or low and wide. A coordinate is as wide
-    as draws or scores say, whichever is more: draws of a chain that mixes slowly are too narrow,
-    and scores of correlated coordinates say too little.
+
+def places(level: Any, draws: Any, scores: Any, usable: Any, xp: Any = np) -> tuple[Any, Any]:
+    """Bounds for the logarithm of how probable the place is that each chain has seen.
+
+    Level plus entropy, up to what is the same for all chains. Whatever the shape of a place, its
+    entropy is at most that of a Gaussian with the same standard deviations, and at least that of
+    one whose precisions are the mean squares of the scores. Where a chain has hardly moved, its few
+    scores may all be small by chance; then their product with the draws is small too (it is one
+    per coordinate after many draws). Coordinates in which a chain has no width are left out.
     """
-    draws = np.asarray(window.position[:, half:], float)
-    scores = np.asarray(window.score[:, half:], float)
-    with np.errstate(all="ignore"):
-        widths = np.fmax(draws.std(axis=1), 1 / np.sqrt(np.mean(scores**2, axis=1)))
-        logs = np.log(widths)
-    return logs.sum(axis=-1, where=np.isfinite(logs))
+    narrow = -xp.log(xp.sqrt(xp.mean(scores**2, axis=1)))
+    wide = xp.fmax(xp.log(xp.std(draws, axis=1)), narrow)
+    known = (xp.isfinite(narrow) & xp.isfinite(wide)) | ~usable[:, None]
+    known = known.all(axis=0)
+    moved = -xp.mean((draws - draws.mean(axis=1, keepdims=True)) * scores, axis=(1, 2))
+    moved = xp.log(xp.clip(moved, 1e-3, 1.0)) / 2
+    least = xp.sum(xp.where(known, narrow + moved[:, None], 0), axis=-1)
+    most = xp.sum(xp.where(known, wide, 0), axis=-1)
+    return xp.where(usable, level + least, -xp.inf), xp.where(usable, level + most, -xp.inf)
 
 
 def _r_hat(positions: np.ndarray) -> float:

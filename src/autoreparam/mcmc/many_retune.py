@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import erfinv
 
-from autoreparam.mcmc.health import BEYOND_CHANCE, NEGLIGIBLE, SETTLED
+from autoreparam.mcmc.health import BEYOND_CHANCE, NEGLIGIBLE, SETTLED, places
 from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.interleaved import carry_state
 from autoreparam.mcmc.many import Fit
@@ -54,29 +54,28 @@ def _late(trail: Trail, count: Array) -> Late:
     fresh = jnp.append(True, rows[1:] != rows[:-1])
     levels, half = late.logdensity, amount // 2
     moves = jnp.any(late.position != late.position[:, -1:], axis=(1, 2))
-    usable = moves & jnp.isfinite(levels).all(axis=1)
+    finite = jnp.isfinite(late.position + late.score).all(axis=(1, 2))
+    usable = moves & finite & jnp.isfinite(levels).all(axis=1)
     usable = usable | ~usable.any()
     jumps = jnp.where(usable[:, None] & fresh[1:], jnp.abs(jnp.diff(levels, axis=1)), jnp.nan)
     step = 1.5 * jnp.nan_to_num(jnp.nanmedian(jumps))
     middle = jnp.where(usable, jnp.median(levels[:, half:], axis=1), -jnp.inf)
-    levels_vary = jnp.where(usable, levels[:, half:].std(axis=1), jnp.nan)
-    wide = count >= 2 * SETTLED  # which is then known
-    least = NEGLIGIBLE - BEYOND_CHANCE * jnp.nan_to_num(jnp.nanmedian(levels_vary))
-    least = jnp.where(wide, least, -size - 10 * step)
-    place = middle + jnp.where(wide & usable, _log_volumes(late, half), 0)
-    reference = jnp.sort(place)[-1 - (jnp.sum(usable) + 1) // 4]
-    sound = usable & (place >= reference + least)
+    drawn, scores = late.position[:, half:], late.score[:, half:]
+    least, most = places(middle, drawn, scores, usable, jnp)
+    vary = jnp.nanmedian(jnp.where(usable, levels[:, half:].std(axis=1), jnp.nan))
+    limit = NEGLIGIBLE - BEYOND_CHANCE * jnp.nan_to_num(vary)
+    settled = (count - first) / 2 >= SETTLED
+
+    def good(values: Array) -> Array:
+        return jnp.sort(values)[-1 - (jnp.sum(usable) + 1) // 4]
+
+    far = size + 10 * step
+    sound = usable & ((middle >= good(middle) - far) | (least >= good(least) - far))
+    sound = sound & (~settled | (most >= good(least) + limit))
     sound = sound | ~sound.any()
     rise = levels[:, half:].mean(axis=1) - levels[:, :half].mean(axis=1)
     rise = jnp.nanmedian(jnp.where(sound, rise, jnp.nan))
     return Late(late, fresh, sound, rise > size / 2 + 3 * step)
-
-
-def _log_volumes(late: Trail, half: int) -> Array:
-    """How wide the place is that each chain has seen, as `health.py` has it."""
-    scores = jnp.sqrt(jnp.mean(late.score[:, half:] ** 2, axis=1))
-    logs = jnp.log(jnp.fmax(late.position[:, half:].std(axis=1), 1 / scores))
-    return jnp.sum(logs, axis=-1, where=jnp.isfinite(logs))
 
 
 @partial(often, static_argnames="learner")
