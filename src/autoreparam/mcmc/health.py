@@ -18,7 +18,8 @@ APART = 2.0
 SETTLED = 25  # draws of a chain after which their width says something
 NEGLIGIBLE = np.log(1e-3)  # the probability of a place, relative to where other chains are
 BEYOND_CHANCE = 2.0  # standard deviations of one chain's level by which another may be below it
-ENOUGH_CHAINS = 64  # to know whether they are
+ENOUGH_CHAINS = 64  # to know whether they are apart
+ENOUGH_NUMBERS = 2**24  # in all draws, to know how wide they are
 
 
 class Health(NamedTuple):
@@ -44,8 +45,10 @@ def judge(window: Trail) -> Health:
         return Health(np.ones(chains, bool), False)
     half = draws // 2
     late = levels[:, half:]
-    drawn, scores = (np.asarray(x, float)[:, half:] for x in (window.position, window.score))
-    moves = np.any(drawn != drawn[:, -1:], axis=(1, 2))
+    moves = np.any(window.position[:, half:] != window.position[:, -1:], axis=(1, 2))
+    enough = max(SETTLED, ENOUGH_NUMBERS // (chains * size))
+    rows = slice(half, None, max(1, (draws - half) // enough))
+    drawn, scores = window.position[:, rows], window.score[:, rows]
     finite = np.isfinite(late).all(axis=1) & np.isfinite(drawn + scores).all(axis=(1, 2))
     usable = finite & moves if (finite & moves).any() else finite
     if not usable.any():
