@@ -55,41 +55,58 @@ def judge(window: Trail) -> Health:
         return Health(np.ones(chains, bool), False)
     middle = np.where(usable, np.median(late, axis=1), -np.inf)
     step = 1.5 * np.median(np.abs(np.diff(late[usable], axis=1))) if draws > 3 else 0.0
+    vary = np.median(late[usable].std(axis=1))
+    settled = draws - half >= SETTLED
     with np.errstate(all="ignore"):
-        least, most = places(middle, drawn, scores, usable)
-    far = size + 10 * step
-    sound = usable & (
-        (middle >= _good(middle, usable) - far) | (least >= _good(least, usable) - far)
-    )
-    if draws - half >= SETTLED:
-        chance = BEYOND_CHANCE * np.median(late[usable].std(axis=1))
-        sound &= most >= _good(least, usable) + NEGLIGIBLE - chance
+        sound = usable & ~are_lost(middle, drawn, scores, usable, step, vary, settled)
     rise = np.median(late[sound].mean(axis=1) - levels[sound, :half].mean(axis=1))
     positions = window.position[sound, half:]
     apart = _r_hat(positions[:: max(1, len(positions) // ENOUGH_CHAINS)]) > APART
     return Health(sound, bool(rise > size / 2 + 3 * step), apart)
 
 
-def _good(values: np.ndarray, usable: np.ndarray) -> float:
-    """The second best of four: one chain in a spike does not make all the others look lost."""
-    return float(np.sort(values)[-1 - (usable.sum() + 1) // 4])
+def are_lost(
+    level: Any,
+    draws: Any,
+    scores: Any,
+    usable: Any,
+    step: Any,
+    vary: Any,
+    settled: Any,
+    xp: Any = np,
+) -> Any:
+    """Which usable chains are far below the others, or, once `settled`, in negligible places.
+
+    `step` is what levels move by, `vary` their standard deviation. `xp` is NumPy or JAX's.
+    """
+    least, most = _places(level, draws, scores, usable, xp)
+
+    def good(values: Any) -> Any:
+        # The second best of four: one chain in a spike does not make all the others look lost.
+        return xp.sort(values)[-1 - (usable.sum() + 1) // 4]
+
+    far = draws.shape[-1] + 10 * step
+    far_below = (level < good(level) - far) & (least < good(least) - far)
+    negligible = most < good(least) + NEGLIGIBLE - BEYOND_CHANCE * vary
+    return far_below | (negligible & settled)
 
 
-def places(level: Any, draws: Any, scores: Any, usable: Any, xp: Any = np) -> tuple[Any, Any]:
+def _places(level: Any, draws: Any, scores: Any, usable: Any, xp: Any = np) -> tuple[Any, Any]:
     """Bounds for the logarithm of how probable the place is that each chain has seen.
 
     Level plus entropy, up to what is the same for all chains. Whatever the shape of a place, its
     entropy is at most that of a Gaussian with the same standard deviations, and at least that of
     one whose precisions are the mean squares of the scores. Where a chain has hardly moved, its few
-    scores may all be small by chance; then their product with the draws is small too (it is one
-    per coordinate after many draws). Coordinates in which a chain has no width are left out.
+    scores may all be small by chance, and the lower bound is lowered: minus the product of scores
+    and centered draws has a mean of one after many draws, and of less before. Coordinates in which
+    a chain has no width are left out.
     """
     narrow = -xp.log(xp.sqrt(xp.mean(scores**2, axis=1)))
     wide = xp.fmax(xp.log(xp.std(draws, axis=1)), narrow)
     known = (xp.isfinite(narrow) & xp.isfinite(wide)) | ~usable[:, None]
     known = known.all(axis=0)
     moved = -xp.mean((draws - draws.mean(axis=1, keepdims=True)) * scores, axis=(1, 2))
-    moved = xp.log(xp.clip(moved, 1e-3, 1.0)) / 2
+    moved = xp.log(xp.clip(moved, 1e-3, 1.0)) / 2  # noise may make it zero or negative
     least = xp.sum(xp.where(known, narrow + moved[:, None], 0), axis=-1)
     most = xp.sum(xp.where(known, wide, 0), axis=-1)
     return xp.where(usable, level + least, -xp.inf), xp.where(usable, level + most, -xp.inf)

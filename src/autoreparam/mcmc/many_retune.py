@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import erfinv
 
-from autoreparam.mcmc.health import BEYOND_CHANCE, NEGLIGIBLE, SETTLED, places
+from autoreparam.mcmc.health import SETTLED, are_lost
 from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.interleaved import carry_state
 from autoreparam.mcmc.many import Fit
@@ -61,17 +61,9 @@ def _late(trail: Trail, count: Array) -> Late:
     step = 1.5 * jnp.nan_to_num(jnp.nanmedian(jumps))
     middle = jnp.where(usable, jnp.median(levels[:, half:], axis=1), -jnp.inf)
     drawn, scores = late.position[:, half:], late.score[:, half:]
-    least, most = places(middle, drawn, scores, usable, jnp)
     vary = jnp.nanmedian(jnp.where(usable, levels[:, half:].std(axis=1), jnp.nan))
-    limit = NEGLIGIBLE - BEYOND_CHANCE * jnp.nan_to_num(vary)
     settled = (count - first) / 2 >= SETTLED
-
-    def good(values: Array) -> Array:
-        return jnp.sort(values)[-1 - (jnp.sum(usable) + 1) // 4]
-
-    far = size + 10 * step
-    sound = usable & ((middle >= good(middle) - far) | (least >= good(least) - far))
-    sound = sound & (~settled | (most >= good(least) + limit))
+    sound = usable & ~are_lost(middle, drawn, scores, usable, step, vary, settled, jnp)
     sound = sound | ~sound.any()
     rise = levels[:, half:].mean(axis=1) - levels[:, :half].mean(axis=1)
     rise = jnp.nanmedian(jnp.where(sound, rise, jnp.nan))
