@@ -6,13 +6,14 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from scipy.special import erfc
 
 import autoreparam as ar
 from autoreparam.mcmc.hmc import Kernel, tuning_like
 from autoreparam.mcmc.metric import Metric, diagonal_metric, fit_metric, most_directions, spread
 from autoreparam.mcmc.retune import not_outlying
 from autoreparam.mcmc.settings import SamplerSettings
-from autoreparam.mcmc.step_size import settled
+from autoreparam.mcmc.step_size import FAR, NEAR, adapt, begin, settled
 from autoreparam.mcmc.trajectory import best_length
 from autoreparam.mcmc.warmup import plan
 from autoreparam.program.move import _carry, move
@@ -143,6 +144,30 @@ def test_the_step_size_is_found_from_what_was_accepted():
     found = settled(tried, accepted, 0.5, 0.8)
     assert abs(erfc(0.8 * found**2) - 0.8) < 0.02
     assert settled(tried[:, :2], accepted[:, :2], 0.5, 0.8) == 0.5
+
+
+def adapted_log_steps(search, first, draws):
+    """Log step sizes of chains whose right one is 1, draw by draw; acceptance is noisy."""
+    rng, state = np.random.default_rng(0), begin(np.full(200, first), True, 0.8, search)
+    found, next_state = [], jax.jit(adapt)
+    for _ in range(draws):
+        found.append(np.asarray(state.average.log_step_size))
+        expected = erfc(0.179 * np.exp(2 * found[-1]))  # 0.8 at a step of 1
+        state = next_state(state, rng.binomial(3, expected) / 3)  # of the right mean
+    return np.array(found), np.log(state.final())
+
+
+@pytest.mark.parametrize("search", [FAR, NEAR])
+@pytest.mark.parametrize("first", [0.1, 1.0, 10.0])
+def test_dual_averaging_finds_the_step_size_from_any_guess(search, first):
+    _, final = adapted_log_steps(search, first, 100)
+    assert abs(np.median(final)) < 0.35
+
+
+def test_steps_scatter_less_where_their_size_is_known():
+    far, near = (adapted_log_steps(search, 1.0, 100)[0][50:].std() for search in (FAR, NEAR))
+    assert near < 0.5 * far
+    assert near < 0.3
 
 
 def test_trajectories_are_a_quarter_turn_of_a_round_posterior_and_longer_of_others():

@@ -175,10 +175,10 @@ def advance(
 
 def by_sign(state: Adaptation, acceptance: Array) -> Adaptation:
     """The adaptation after a draw by the paper's rule, in the form of `step_size.adapt`."""
-    log_step, mean, step, error, mu = state.average
+    log_step, mean, step, *others = state.average
     log_step = log_step + SIGN_RATE * jnp.sign(acceptance - state.target)
     mean = mean + (LATER + 1) / (step + LATER) * (log_step - mean)
-    return state._replace(average=Average(log_step, mean, step + 1, error, mu))
+    return state._replace(average=Average(log_step, mean, step + 1, *others))
 
 
 def _stacked(trees: list[Any]) -> Any:

@@ -18,7 +18,7 @@ from autoreparam.mcmc.lockstep import Together
 from autoreparam.mcmc.policy import Policy
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.mcmc.state import Ledger, RunState, Slot
-from autoreparam.mcmc.step_size import begin
+from autoreparam.mcmc.step_size import FAR, Search, begin
 from autoreparam.mcmc.trail import Trail
 from autoreparam.mcmc.warmup import Step
 from autoreparam.program.compiled import accelerated
@@ -113,7 +113,7 @@ class Engine:
             slots.append(slot._replace(tuning=slot.tuning._replace(**arrays)))
         return replace(state, slots=tuple(slots))
 
-    def fresh(self, state: RunState, active: bool | None = None) -> RunState:
+    def fresh(self, state: RunState, active: bool | None = None, search: Search = FAR) -> RunState:
         """The state with step-size adaptation restarted from its current step sizes."""
         sizes = [np.asarray(tuning.step_size) for tuning in state.tunings]
         all_chains = np.tile(np.stack(sizes), (len(self.keys), 1))
@@ -121,7 +121,7 @@ class Engine:
             # In the last windows: steps that adapt to the chain would bias the acceptance rate.
             step = state.plan[0] if state.plan else None
             active = step is not None and step.phase == "warmup" and not step.last_window
-        return replace(state, adaptation=begin(all_chains, active, state.target_accept))
+        return replace(state, adaptation=begin(all_chains, active, state.target_accept, search))
 
     def compile(self, state: RunState) -> None:
         """Compiles what draws are made with."""

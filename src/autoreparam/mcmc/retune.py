@@ -19,7 +19,7 @@ from autoreparam.mcmc.integrator import LEAPFROG, TWO_STAGES
 from autoreparam.mcmc.metric import fastest, fit_metric, spread
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.mcmc.state import RunState
-from autoreparam.mcmc.step_size import REASONABLE, for_gaussian, settled
+from autoreparam.mcmc.step_size import FAR, NEAR, REASONABLE, for_gaussian, settled
 from autoreparam.mcmc.trail import Trail, joined_draws
 from autoreparam.mcmc.trajectory import best_length
 from autoreparam.mcmc.warmup import window_of
@@ -60,7 +60,7 @@ def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool)
         state = _choose_stages(engine, state)
     if engine.policy.may_change and state.plan and state.plan[0].last_window:
         state = _use_nuts_where_long(engine, state)
-    state = engine.fresh(state)
+    state = engine.fresh(state, search=FAR if health.climbing else NEAR)
     return _choose_lengths(engine, state) if _adapts_length(engine, state) else state
 
 
