@@ -146,6 +146,11 @@ def test_the_step_size_is_found_from_what_was_accepted():
     assert settled(tried[:, :2], accepted[:, :2], 0.5, 0.8) == 0.5
 
 
+def test_the_step_size_is_not_much_longer_than_any_that_was_tried():
+    tried, all_accepted = np.full(28, 0.4), np.full(28, 0.999)
+    assert 0.4 < settled(tried, all_accepted, 0.4, 0.8) < 0.4 * 1.5
+
+
 def adapted_log_steps(search, first, draws):
     """Log step sizes of chains whose right one is 1, draw by draw; acceptance is noisy."""
     rng, state = np.random.default_rng(0), begin(np.full(200, first), True, 0.8, search)

@@ -8,16 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autoreparam.mcmc.hmc import State
+from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.mcmc.state import RunState
 from autoreparam.mcmc.trail import Trail
 
-# R-hat of half a window. In the last window of learning it was at most 1.6 where that went well,
-# 2.0 on motorcycle splines, and above 3 where λ was of no use. With 1.4, of 24 runs of 8 models one
-# was longer, and neither better nor worse.
-APART = 2.0
-SETTLED = 25  # draws of a chain after which their width says something
-NEGLIGIBLE = np.log(1e-3)  # the probability of a place, relative to where other chains are
-BEYOND_CHANCE = 2.0  # standard deviations of one chain's level by which another may be below it
 ENOUGH_CHAINS = 64  # to know whether they are apart
 ENOUGH_NUMBERS = 2**24  # in all draws, to know how wide they are
 
@@ -30,14 +24,14 @@ class Health(NamedTuple):
     apart: bool = False  # whether each of them has seen another part of it
 
 
-def judge(window: Trail) -> Health:
+def judge(window: Trail, settings: SamplerSettings = DEFAULTS) -> Health:
     """The health of a window's chains.
 
     A chain is lost if it does not move; if it is far below the others, by more than the dimension
     and ten times what chains move by, and its place is not that much wider; or if there is next to
     no probability where it is, once its draws tell. Chains climb if the second half of a window is
-    above the first by half the dimension and more. They are apart if their means differ by more
-    than their own standard deviations.
+    above the first by half the dimension and more. They are apart if R-hat says that their means
+    differ by more than their standard deviations.
     """
     levels, size = np.asarray(window.logdensity, float), window.position.shape[-1]
     chains, draws = levels.shape
@@ -46,48 +40,47 @@ def judge(window: Trail) -> Health:
     half = draws // 2
     late = levels[:, half:]
     moves = np.any(window.position[:, half:] != window.position[:, -1:], axis=(1, 2))
-    enough = max(SETTLED, ENOUGH_NUMBERS // (chains * size))
+    enough = max(settings.settled, ENOUGH_NUMBERS // (chains * size))
     rows = slice(half, None, max(1, (draws - half) // enough))
-    drawn, scores = window.position[:, rows], window.score[:, rows]
-    finite = np.isfinite(late).all(axis=1) & np.isfinite(drawn + scores).all(axis=(1, 2))
+    seen = State(window.position[:, rows], levels[:, rows], window.score[:, rows])
+    finite = np.isfinite(late).all(axis=1) & np.isfinite(seen.position + seen.score).all((1, 2))
     usable = finite & moves if (finite & moves).any() else finite
     if not usable.any():
         return Health(np.ones(chains, bool), False)
-    middle = np.where(usable, np.median(late, axis=1), -np.inf)
     step = 1.5 * np.median(np.abs(np.diff(late[usable], axis=1))) if draws > 3 else 0.0
-    vary = np.median(late[usable].std(axis=1))
-    settled = draws - half >= SETTLED
     with np.errstate(all="ignore"):
-        sound = usable & ~are_lost(middle, drawn, scores, usable, step, vary, settled)
+        lost = are_lost(seen, usable, step, draws - half >= settings.settled, settings)
+    sound = usable & ~lost
     rise = np.median(late[sound].mean(axis=1) - levels[sound, :half].mean(axis=1))
     positions = window.position[sound, half:]
-    apart = _r_hat(positions[:: max(1, len(positions) // ENOUGH_CHAINS)]) > APART
+    apart = _r_hat(positions[:: max(1, len(positions) // ENOUGH_CHAINS)]) > settings.apart
     return Health(sound, bool(rise > size / 2 + 3 * step), apart)
 
 
 def are_lost(
-    level: Any,
-    draws: Any,
-    scores: Any,
+    seen: State,
     usable: Any,
     step: Any,
-    vary: Any,
     settled: Any,
+    settings: SamplerSettings = DEFAULTS,
     xp: Any = np,
 ) -> Any:
     """Which usable chains are far below the others, or, once `settled`, in negligible places.
 
-    `step` is what levels move by, `vary` their standard deviation. `xp` is NumPy or JAX's.
+    `seen` are their late draws, `step` what levels move by. `xp` is NumPy or JAX's.
     """
-    least, most = _places(level, draws, scores, usable, xp)
+    level = xp.where(usable, xp.median(seen.logdensity, axis=1), -xp.inf)
+    vary = xp.nanmedian(xp.where(usable, seen.logdensity.std(axis=1), xp.nan))
+    least, most = _places(level, seen.position, seen.score, usable, xp)
 
     def good(values: Any) -> Any:
         # The second best of four: one chain in a spike does not make all the others look lost.
         return xp.sort(values)[-1 - (usable.sum() + 1) // 4]
 
-    far = draws.shape[-1] + 10 * step
+    far = seen.position.shape[-1] + 10 * step
     far_below = (level < good(level) - far) & (least < good(least) - far)
-    negligible = most < good(least) + NEGLIGIBLE - BEYOND_CHANCE * vary
+    below = settings.beyond_chance * vary - np.log(settings.negligible)
+    negligible = most < good(least) - below
     return far_below | (negligible & settled)
 
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import erfinv
 
-from autoreparam.mcmc.health import SETTLED, are_lost
+from autoreparam.mcmc.health import are_lost
 from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.interleaved import carry_state
 from autoreparam.mcmc.many import Fit
@@ -59,11 +59,9 @@ def _late(trail: Trail, count: Array) -> Late:
     usable = usable | ~usable.any()
     jumps = jnp.where(usable[:, None] & fresh[1:], jnp.abs(jnp.diff(levels, axis=1)), jnp.nan)
     step = 1.5 * jnp.nan_to_num(jnp.nanmedian(jumps))
-    middle = jnp.where(usable, jnp.median(levels[:, half:], axis=1), -jnp.inf)
-    drawn, scores = late.position[:, half:], late.score[:, half:]
-    vary = jnp.nanmedian(jnp.where(usable, levels[:, half:].std(axis=1), jnp.nan))
-    settled = (count - first) / 2 >= SETTLED
-    sound = usable & ~are_lost(middle, drawn, scores, usable, step, vary, settled, jnp)
+    seen = State(late.position[:, half:], levels[:, half:], late.score[:, half:])
+    settled = (count - first) / 2 >= DEFAULTS.settled
+    sound = usable & ~are_lost(seen, usable, step, settled, xp=jnp)
     sound = sound | ~sound.any()
     rise = levels[:, half:].mean(axis=1) - levels[:, :half].mean(axis=1)
     rise = jnp.nanmedian(jnp.where(sound, rise, jnp.nan))

@@ -41,7 +41,7 @@ def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool)
     the step size is retuned. The chains are carried to the coordinates of the new λ.
     """
     whole = joined_draws(window)
-    health = judge(whole)
+    health = judge(whole, engine.settings)
     late = _Late(whole, health.sound, engine.settings)
     sizes = _step_sizes(engine, state, late, last)
     if engine.policy.careful and _diverges(late, sizes, engine.settings):

@@ -30,6 +30,15 @@ class SamplerSettings:
     most_wider: float = 5.0
     fewest_drawn: int = 100  # draws; shorter warm-ups are not meant to find that out
 
+    # -- chains of a window (health.py) --
+    # R-hat of half a window, from which chains are apart. In the last window of learning it was at
+    # most 1.6 where that went well, 2.0 on motorcycle splines, and above 3 where λ was of no use.
+    # With 1.4, of 24 runs of 8 models one was longer, and neither better nor worse.
+    apart: float = 2.0
+    settled: int = 25  # draws of a chain after which their width says something
+    negligible: float = 1e-3  # the probability of a place, relative to where other chains are
+    beyond_chance: float = 2.0  # standard deviations of a level by which another may be below it
+
     # -- more draws where chains mix slowly (longer.py) --
     most_every: int = 8  # draws per kept one; with 10 to 15 gradients each, about a tree of NUTS
     fewest_extended: int = 400  # draws; shorter runs are not meant to have 100 effective ones

@@ -105,7 +105,8 @@ def settled(
 
     A leapfrog trajectory of step size ε is accepted with probability `erfc(k ε²)` for a Gaussian
     of many dimensions; `k` makes the mean over the tries right. In two stages errors grow faster,
-    so the shorter of two answers is taken. With too few tries it is the guess.
+    so the shorter of two answers is taken. With too few tries it is the guess, and it is no longer
+    than what they can tell of.
     """
     used = (tried > 0) & np.isfinite(tried)
     tried, acceptance = tried[used], acceptance[used]
@@ -116,7 +117,8 @@ def settled(
     # One standard error lower: steps that are too long cost more than ones that are too short.
     mean = np.clip(rates.mean() - rates.std() / np.sqrt(len(rates)), 0.05, 0.999)
     powers = POWERS[:stages]
-    size = guess * min(_ratio(tries**power, mean, target) ** (1 / power) for power in powers)
+    ratios = [_ratio(tries**power, mean, target) ** (1 / power) for power in powers]
+    size = guess * min(*ratios, np.exp(settings.near))
     return min(size, settings.longest_two_stage) if stages > 1 else size
 
 
