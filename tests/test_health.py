@@ -1,5 +1,7 @@
 """Chains that are lost, stuck or still climbing; and those that only look like it."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -8,8 +10,10 @@ import pytest
 
 import autoreparam as ar
 from autoreparam.errors import SamplingWarning
+from autoreparam.mcmc import health as health_module
 from autoreparam.mcmc.health import judge, restart
 from autoreparam.mcmc.hmc import State
+from autoreparam.mcmc.settings import SamplerSettings
 from autoreparam.mcmc.state import RunState
 from autoreparam.mcmc.trail import Trail
 
@@ -42,6 +46,21 @@ def test_chains_of_one_posterior_are_sound_and_do_not_climb():
 
 def test_a_chain_far_below_the_others_is_lost():
     np.testing.assert_array_equal(judge(shifted(2, -500.0)).sound, [True, True, False, True])
+
+
+def test_fewer_draws_of_very_many_numbers_lead_to_the_same_verdict(monkeypatch):
+    monkeypatch.setattr(health_module, "ENOUGH_NUMBERS", 1)
+    few = replace(SamplerSettings(), settled=5)
+    np.testing.assert_array_equal(judge(shifted(2, -500.0), few).sound, [True, True, False, True])
+    assert judge(window(), few).sound.all()
+
+
+@pytest.mark.parametrize(("name", "value"), [("negligible", 0.0), ("settled", DRAWS)])
+def test_what_is_negligible_is_a_setting(name, value):
+    trail = modes((0.5, 0.3, 1e-12, 0.2), (1, 1, 1, 0.5))
+    assert not judge(trail).sound.all()
+    with np.errstate(divide="ignore"):
+        assert judge(trail, replace(SamplerSettings(), **{name: value})).sound.all()
 
 
 def test_a_chain_that_does_not_move_is_lost():

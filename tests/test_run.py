@@ -16,6 +16,7 @@ from autoreparam.mcmc.hmc import Kernel
 from autoreparam.mcmc.policy import Policy
 from autoreparam.mcmc.retune import STILL_CLIMBING, retune
 from autoreparam.mcmc.snapshot import WORDS, pack, unpack
+from autoreparam.mcmc.step_size import FAR, NEAR
 from autoreparam.mcmc.warmup import first_steps, plan, windows
 from autoreparam.results.progress import Progress
 from autoreparam.run.begin import blank_state, build_engine, first_state
@@ -104,6 +105,20 @@ def test_a_last_window_of_learning_that_taught_too_little_is_followed_by_others(
     state = retune(engine, replace(state, plan=rest), [change(trail)], last=False)
     assert state.notes.count(STILL_CLIMBING) == (change is climb)  # enough of it
     assert state.plan == rest
+
+
+@pytest.mark.parametrize(
+    ("change", "rate", "search"),
+    [(None, 0.8, NEAR), (climb, 0.8, FAR), (None, 0.99, FAR), (None, 0.3, NEAR)],
+)
+def test_step_sizes_are_looked_for_nearby_once_chains_have_arrived(session, change, rate, search):
+    engine = session.engine
+    first = first_state(engine, SETTINGS, "auto", None, Progress(False))
+    state, trail = replace(first, plan=first.plan[1:]), engine.draw(first, 100)
+    rates = np.full_like(trail.info.acceptance_rate, rate)
+    trail = trail._replace(info=trail.info._replace(acceptance_rate=rates))
+    found = retune(engine, state, [change(trail) if change else trail], last=False)
+    np.testing.assert_allclose(found.adaptation.average.shrinkage, search.shrinkage)
 
 
 def test_a_first_lam_is_drawn_with_before_it_is_settled(session):

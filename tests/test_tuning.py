@@ -146,19 +146,19 @@ def test_the_step_size_is_found_from_what_was_accepted():
     assert settled(tried[:, :2], accepted[:, :2], 0.5, 0.8) == 0.5
 
 
-def test_the_step_size_is_not_much_longer_than_any_that_was_tried():
+def test_the_step_size_is_not_much_longer_than_the_guess():
     tried, all_accepted = np.full(28, 0.4), np.full(28, 0.999)
     assert 0.4 < settled(tried, all_accepted, 0.4, 0.8) < 0.4 * 1.5
 
 
 def adapted_log_steps(search, first, draws):
-    """Log step sizes of chains whose right one is 1, draw by draw; acceptance is noisy."""
+    """Log step sizes of chains whose right one is 1, draw by draw; acceptance is a noisy mean."""
     rng, state = np.random.default_rng(0), begin(np.full(200, first), True, 0.8, search)
     found, next_state = [], jax.jit(adapt)
     for _ in range(draws):
         found.append(np.asarray(state.average.log_step_size))
         expected = erfc(0.179 * np.exp(2 * found[-1]))  # 0.8 at a step of 1
-        state = next_state(state, rng.binomial(3, expected) / 3)  # of the right mean
+        state = next_state(state, rng.binomial(3, expected) / 3)
     return np.array(found), np.log(state.final())
 
 

@@ -40,9 +40,9 @@ def judge(window: Trail, settings: SamplerSettings = DEFAULTS) -> Health:
     half = draws // 2
     late = levels[:, half:]
     moves = np.any(window.position[:, half:] != window.position[:, -1:], axis=(1, 2))
-    enough = max(settings.settled, ENOUGH_NUMBERS // (chains * size))
+    enough = max(1, settings.settled, ENOUGH_NUMBERS // (chains * size))
     rows = slice(half, None, max(1, (draws - half) // enough))
-    seen = State(window.position[:, rows], levels[:, rows], window.score[:, rows])
+    seen = State(window.position[:, rows], late, window.score[:, rows])
     finite = np.isfinite(late).all(axis=1) & np.isfinite(seen.position + seen.score).all((1, 2))
     usable = finite & moves if (finite & moves).any() else finite
     if not usable.any():

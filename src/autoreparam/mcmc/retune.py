@@ -19,7 +19,7 @@ from autoreparam.mcmc.integrator import LEAPFROG, TWO_STAGES
 from autoreparam.mcmc.metric import fastest, fit_metric, spread
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.mcmc.state import RunState
-from autoreparam.mcmc.step_size import FAR, NEAR, REASONABLE, for_gaussian, settled
+from autoreparam.mcmc.step_size import FAR, NEAR, REASONABLE, Search, for_gaussian, settled
 from autoreparam.mcmc.trail import Trail, joined_draws
 from autoreparam.mcmc.trajectory import best_length
 from autoreparam.mcmc.warmup import window_of
@@ -60,7 +60,7 @@ def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool)
         state = _choose_stages(engine, state)
     if engine.policy.may_change and state.plan and state.plan[0].last_window:
         state = _use_nuts_where_long(engine, state)
-    state = engine.fresh(state, search=FAR if health.climbing else NEAR)
+    state = engine.fresh(state, search=_search(state, late, health))
     return _choose_lengths(engine, state) if _adapts_length(engine, state) else state
 
 
@@ -135,6 +135,16 @@ def _step_sizes(engine: Engine, state: RunState, late: _Late, last: bool) -> np.
         return np.array(found)
     # Averages lag, and adapting chains take their long steps where that is easy.
     return np.sqrt(sizes * np.array(found))
+
+
+def _search(state: RunState, late: _Late, health: Health) -> Search:
+    """How to look for the next step size: nearby, once chains have arrived and reject enough.
+
+    Steps that are far too short are hardly ever rejected, and chains that take them hardly climb.
+    """
+    rejected = 1 - np.mean(late["acceptance_rate"])
+    known = not health.climbing and rejected > (1 - state.target_accept) / 2
+    return NEAR if known else FAR
 
 
 def _middle(sizes: np.ndarray) -> np.ndarray:

@@ -37,7 +37,7 @@ class SamplerSettings:
     apart: float = 2.0
     settled: int = 25  # draws of a chain after which their width says something
     negligible: float = 1e-3  # the probability of a place, relative to where other chains are
-    beyond_chance: float = 2.0  # standard deviations of a level by which another may be below it
+    beyond_chance: float = 2.0  # standard deviations of a chain's level that chance accounts for
 
     # -- more draws where chains mix slowly (longer.py) --
     most_every: int = 8  # draws per kept one; with 10 to 15 gradients each, about a tree of NUTS
@@ -53,7 +53,7 @@ class SamplerSettings:
     careful_accept: float = 0.95  # the highest target acceptance used in that case
 
     # -- step sizes (step_size.py) --
-    near: float = 0.4  # distance in log step size within which tries count as evidence
+    near: float = 0.4  # distance in log step size within which tries count, and to which they tell
     longest_two_stage: float = 1.0  # half of a two-stage step; beyond it errors no longer cancel
 
     # -- the integrator and trajectories (retune.py, trajectory.py) --

@@ -23,7 +23,7 @@ class Search(NamedTuple):
     """How dual averaging looks for a step size."""
 
     shrinkage: float  # the smaller, the further an error moves the step
-    factor: float  # of the step size it begins with, toward which it is drawn
+    factor: float  # times the first step size: what steps are drawn toward
 
 
 # For chains on their way to the posterior, where the right step changes by orders of magnitude:
@@ -105,8 +105,8 @@ def settled(
 
     A leapfrog trajectory of step size ε is accepted with probability `erfc(k ε²)` for a Gaussian
     of many dimensions; `k` makes the mean over the tries right. In two stages errors grow faster,
-    so the shorter of two answers is taken. With too few tries it is the guess, and it is no longer
-    than what they can tell of.
+    so the shorter of two answers is taken. With too few tries it is the guess, and it is never
+    longer than that by more than `near`: tries say little about much longer steps.
     """
     used = (tried > 0) & np.isfinite(tried)
     tried, acceptance = tried[used], acceptance[used]
