@@ -160,7 +160,7 @@ def test_chains_together_equal_chains_one_by_one(kernel):
 
 
 def test_the_ledger_counts_every_leapfrog_step():
-    # Long enough a warm-up that no trajectory leaves the numbers, which would end it early.
+    # A warm-up so long that no trajectory overflows, which would end it early.
     tree = ar.sample(groups, (Y,), kernel="hmc", num_steps=7, draws=50, warmup=100, progress=False)
     steps = tree["sample_stats"]["n_steps"].values
     assert tree.attrs["gradients_sampling"] == steps.sum()

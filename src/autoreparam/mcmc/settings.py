@@ -53,7 +53,7 @@ class SamplerSettings:
     careful_accept: float = 0.95  # the highest target acceptance used in that case
 
     # -- step sizes (step_size.py) --
-    near: float = 0.4  # distance in log step size within which tries count, and to which they tell
+    near: float = 0.4  # distance in log step size up to which tries are evidence
     longest_two_stage: float = 1.0  # half of a two-stage step; beyond it errors no longer cancel
 
     # -- the integrator and trajectories (retune.py, trajectory.py) --

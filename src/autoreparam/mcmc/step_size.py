@@ -41,7 +41,7 @@ class Average(NamedTuple):
     log_step_size_avg: Any
     step: Any  # draws so far, and one
     avg_error: Any
-    shrinkage: Any
+    shrinkage: Any  # of its `Search`
     mu: Any  # what log step sizes shrink towards
 
 
