@@ -14,6 +14,7 @@ import autoreparam as ar
 from autoreparam.errors import ParameterizationError
 from autoreparam.learn.flat import with_directions
 from autoreparam.learn.objective import Draws
+from autoreparam.learn.seen import see
 from autoreparam.learn.settings import DEFAULTS
 from autoreparam.program.flat import Flat, may_be_flat
 from autoreparam.program.target import Target
@@ -205,7 +206,12 @@ def found(model, **changes):
     program = ar.inspect(model, few_groups())
     target, lam = Target(program), ar.Parameterization.constant(program, 0.7)
     best = lam.map(np.ones_like).replace(changes)
-    return with_directions(target, spread_draws(target, lam), lam, best, best, None, DEFAULTS)
+    return directions(target, spread_draws(target, lam), lam, best)
+
+
+def directions(target, draws, lam, best, known=None):
+    priors = see(target, draws.positions, lam, DEFAULTS)
+    return with_directions(target, draws, priors, lam, best, best, known, DEFAULTS)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +269,7 @@ def test_known_directions_are_kept_as_long_as_their_width_varies(width, kept):
     names = [site.name for site in program.latents for _ in range(site.size)]
     draws.positions[:, names.index("s")] *= width
     draws.scores[:] += np.random.default_rng(1).normal(size=draws.scores.shape)  # none is found
-    rivals = with_directions(target, draws, lam, lam, lam, known, DEFAULTS)
+    rivals = directions(target, draws, lam, lam, known)
     assert set(rivals) == ({"flat", "flat_centered"} if kept else set())
 
 
@@ -283,7 +289,7 @@ def test_draws_without_numbers_teach_nothing():
     target, lam = Target(program), ar.Parameterization.centered(program)
     draws = spread_draws(target, lam)
     draws.scores[:, 0] = np.inf
-    assert with_directions(target, draws, lam, lam, lam, None, DEFAULTS) == {}
+    assert directions(target, draws, lam, lam) == {}
 
 
 def test_sites_that_scales_depend_on_are_left_alone():

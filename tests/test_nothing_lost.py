@@ -54,14 +54,16 @@ def test_integers_that_do_not_fit_call_for_double_precision():
     exposure = np.array([6 * 10**9])
     calls = []
 
-    def begin():
+    def look():
         calls.append(jnp.result_type(float))
-        return SimpleNamespace(program=ar.inspect(model, (exposure,)))
+        return ar.inspect(model, (exposure,))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(precision, "on_cpu", lambda: True)
         with precision.ExitStack() as stack:
-            session = precision.begin_precisely(begin, "auto", stack)
+            session = precision.begin_precisely(
+                look, lambda program: SimpleNamespace(program=program), "auto", stack
+            )
     assert calls == [jnp.float32, jnp.float64]
     assert session.program.data[0].dtype == np.int64
     with pytest.raises(WideIntegerError, match=r"'n' holds the integer 6,000,000,000"):

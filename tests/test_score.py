@@ -16,10 +16,11 @@ from numpyro.contrib.control_flow import scan
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError
 from autoreparam.learn.informed import informed
-from autoreparam.learn.necks import out_of_necks
+from autoreparam.learn.necks import depths_of, out_of_necks
 from autoreparam.learn.objective import Draws, coupled, inflations, saved
 from autoreparam.learn.origins import origins_of
-from autoreparam.learn.score import _depths, _positions, fit_draws, fit_score
+from autoreparam.learn.score import _positions, fit_draws, fit_score
+from autoreparam.learn.seen import see
 from autoreparam.learn.settings import ScoreSettings
 from autoreparam.program.target import Target
 
@@ -262,7 +263,8 @@ def test_elements_stay_out_of_the_necks_of_their_scales(shared):
     rows[lost, :44] -= 20  # of no weight
     draws = Draws(rows, None, None, np.where(lost, 0.0, 1.0))
     centered, settings = ar.Parameterization.centered(target.program), ScoreSettings()
-    depths = _depths(target, draws, centered, settings)
+    priors = see(target, draws.positions, centered, settings)
+    depths = depths_of(target, priors.log_scales, draws.weights > 0, settings, np)
     nothing = centered.map(np.zeros_like)
     found = out_of_necks(target, centered, depths, nothing, settings, np)["x"]
     # How far the lowest twentieth is from the median.

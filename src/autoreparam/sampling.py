@@ -147,9 +147,9 @@ def sample(
     shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive, brought).checked()
     folder = None if checkpoint is None else as_path(checkpoint, "checkpoint")
     check_flag("progress", progress)
+    look = partial(inspect, model, args, kwargs, sites=sites, implicit=settings.implicit)
 
-    def begin(bar: Progress) -> Session:
-        program = inspect(model, args, kwargs, sites=sites, implicit=settings.implicit)
+    def begin(bar: Progress, program: Program) -> Session:
         engine = build_engine(program, settings)
         shown.check(engine.target)
         check_init(engine.target.program, settings, init)
@@ -169,7 +169,7 @@ def sample(
     clock = Clock()
     with rescuing() as kept, in_precision(precision), only_new(), ExitStack() as stack:
         with Progress(progress and leads()) as bar, meanwhile(load_libraries):
-            kept.session = begin_precisely(partial(begin, bar), precision, stack)
+            kept.session = begin_precisely(look, partial(begin, bar), precision, stack)
             clock.begin(kept.session)
             kept.session.go(bar)
         kept.tree = build_tree(kept.session, shown)

@@ -10,29 +10,24 @@ its score a combination of theirs.
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from autoreparam.learn.informed import with_tails
 from autoreparam.learn.objective import Draws
+from autoreparam.learn.seen import Seen, of_groups, traded
 from autoreparam.learn.settings import ScoreSettings
-from autoreparam.program.blocks import in_blocks
-from autoreparam.program.compiled import rarely
-from autoreparam.program.flat import Flat, may_be_flat
-from autoreparam.program.move import LARGE_BLOCK, block
+from autoreparam.program.flat import Flat
 from autoreparam.program.parameterization import Parameterization
-from autoreparam.program.rows import over_rows
 from autoreparam.program.site import Site
 from autoreparam.program.target import Target
-from autoreparam.program.visit import AtWorking
 
 
 def with_directions(
     target: Target,
     draws: Draws,
+    seen: Seen,
     lam: Parameterization,
     informed: Parameterization,
     best: Parameterization,
@@ -42,18 +37,20 @@ def with_directions(
     """The best λ with flat directions; what they move is as the data tell it, or centered.
 
     Nothing where there are none that matter, nor any that are `known` from draws before and still
-    do. Draws are in the coordinates of `lam`, without directions. λ by the data is `informed`.
+    do. Draws are in the coordinates of `lam`, without directions; `seen` is what
+    priors say of them. λ by the data is `informed`.
     """
-    most = settings.most_traded
-    sites = {n: site for n, site in may_be_flat(target.program).items() if site.size <= most}
-    groups = [site for site in sites.values() if _groups(site, informed, settings)]
-    if not groups or all(site.size > settings.most_single for site in sites.values()):
+    sites = traded(target, settings)
+    groups = [site for site in sites.values() if of_groups(site)]
+    groups = [s for s in groups if float(np.mean(informed[s.name])) >= settings.rather_centered]
+    if not groups:
         return {}
     with_lam = [name for name in sites if name in lam]
     plain = with_tails(lam, 0.0).replace(dict.fromkeys(with_lam, 1.0))
-    used = draws.where(draws.weights > 0).moved(target, lam, plain)
+    rows = draws.weights > 0
+    used = draws.where(rows).moved(target, lam, plain)
     with np.errstate(all="ignore"):
-        elements = _Elements(target, used, plain, sites, settings)
+        elements = _Elements(target, used, seen.where(rows), sites, settings)
         flat = elements.directions(groups)
         if flat is None and known is not None and elements.vary(known):
             flat = known
@@ -66,12 +63,6 @@ def with_directions(
     return {name: best.replace(own).with_flat(flat) for name, own in moved.items()}
 
 
-def _groups(site: Site, lam: Parameterization, settings: ScoreSettings) -> bool:
-    """Whether a site is rather centered, and may be what a single element is traded against."""
-    fits = bool(site.candidate and site.scale_parents) and site.size > 1
-    return fits and float(np.mean(lam[site.name])) >= settings.rather_centered
-
-
 class _Elements:
     """The elements of some sites side by side: one column each, one row per draw."""
 
@@ -79,21 +70,17 @@ class _Elements:
         self,
         target: Target,
         draws: Draws,
-        lam: Parameterization,
+        seen: Seen,
         sites: dict[str, Site],
         settings: ScoreSettings,
     ) -> None:
-        def of_rows(_: int, rows: np.ndarray) -> Any:
-            return _look(target, rows, lam, tuple(sites))
-
-        found = in_blocks(of_rows, block(target), draws.positions, large=LARGE_BLOCK)
         latents = target.program.latents
         ends = np.cumsum([0, *(site.size for site in latents)])
         places = {s.name: np.arange(ends[i], ends[i + 1]) for i, s in enumerate(latents)}
         at = np.concatenate([places[name] for name in sites])
         self.sites, self.settings, self.dtype = sites, settings, draws.positions.dtype
         self.free, self.score = (np.asarray(x, float)[:, at] for x in draws[:2])
-        self.loc, self.scale, self.slope = (np.asarray(x, float) for x in found)
+        self.loc, self.scale, self.slope = (np.asarray(x, float) for x in seen.columns)
         ends = np.cumsum([0, *(site.size for site in sites.values())])
         self.columns = {name: np.arange(ends[i], ends[i + 1]) for i, name in enumerate(sites)}
         small = [n for n, site in sites.items() if site.size <= settings.most_single]
@@ -212,20 +199,3 @@ def _solved(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         with suppress(np.linalg.LinAlgError):
             return np.linalg.lstsq(x, y, rcond=None)[0]
     return np.zeros((x.shape[1], *y.shape[1:]))
-
-
-@partial(rarely, static_argnames="names")
-def _look(target, positions, lam, names) -> Any:
-    """Locations, scales and slopes of the noise of sites, their elements side by side."""
-    shapes = {site.name: site.unconstrained_shape for site in target.program.latents}
-
-    def one(position):
-        visit = AtWorking(target.program, target.unflatten(position), lam)
-        visit.run()
-        columns = []
-        for name, part in visit.parts(names).items():
-            found = part.rule.loc, part.rule.scale, part.slope
-            columns.append([jnp.broadcast_to(x, shapes[name]).ravel() for x in found])
-        return tuple(jnp.concatenate(parts) for parts in zip(*columns))
-
-    return over_rows(target.program, one, (0,))(positions)

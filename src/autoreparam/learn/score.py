@@ -19,22 +19,21 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from jax.flatten_util import ravel_pytree
 
 from autoreparam.learn.fit import Fit
 from autoreparam.learn.flat import with_directions
 from autoreparam.learn.informed import informed, with_tails
-from autoreparam.learn.necks import depths_of, may_have_necks, out_of_necks
+from autoreparam.learn.necks import depths_of, out_of_necks
 from autoreparam.learn.objective import Cost, Draws, cost, coupled, inflations, saved
 from autoreparam.learn.origins import around, has_sequences, origins_of
+from autoreparam.learn.seen import see
 from autoreparam.learn.settings import DEFAULTS, ScoreSettings
-from autoreparam.program.blocks import in_blocks
 from autoreparam.program.centering import Centering
 from autoreparam.program.compiled import Compiled, often, rarely
 from autoreparam.program.move import (
-    LARGE_BLOCK,
     MANY_LATENTS,
     MOST_SITES,
-    block,
     held_out,
     large_matrices,
     move,
@@ -134,7 +133,8 @@ def fit_score(
         "centered": as_written.map(np.ones_like),
         "noncentered": as_written.map(np.zeros_like),
     }
-    depths = _depths(target, draws, lam, settings)
+    priors = see(target, draws.positions, lam, settings)
+    depths = depths_of(target, priors.log_scales, draws.weights > 0, settings, np)
     if has_sequences(lam):
         moved = partial(_positions, target)
         with np.errstate(all="ignore"):
@@ -158,7 +158,8 @@ def fit_score(
     lowered = out_of_necks(target, best, depths, by_data, settings, np)
     if lowered != best:
         best, after = lowered, judge(lowered)
-    for name, rival in with_directions(target, draws, lam, by_data, best, known, settings).items():
+    flat = with_directions(target, draws, priors, lam, by_data, best, known, settings)
+    for name, rival in flat.items():
         rival = out_of_necks(target, rival, depths, by_data, settings, np)
         found = judge(rival)
         objectives[name] = found.objective
@@ -268,51 +269,26 @@ def fit_draws(target: Target, rows: Mapping[str, np.ndarray], start: Parameteriz
     )
 
 
-def _depths(
-    target: Target, draws: Draws, lam: Parameterization, settings: ScoreSettings
-) -> dict[str, np.ndarray]:
-    """How deep the necks of each site are."""
-    if not may_have_necks(target):
-        return {}
-
-    def of_rows(_: int, rows: np.ndarray) -> Any:
-        return _log_scales(target, rows, lam)
-
-    log_scales = in_blocks(of_rows, block(target), draws.positions, large=LARGE_BLOCK)
-    return depths_of(target, log_scales, draws.weights > 0, settings, np)
-
-
-@rarely
-def _log_scales(target, positions, lam) -> dict[str, Array]:
-    return over_rows(target.program, target.log_scales, (0, None))(positions, lam)
-
-
-def _unlikely(logits: Array) -> Array:
-    """A penalty on how far a site's elements are from each other, and all of them from λ = 1/2."""
-    mean = jnp.mean(logits)
-    return jnp.sum((logits - mean) ** 2) + mean**2
-
-
 def descend(target, draws, lam, start, tied, steps, blocks, settings) -> Parameterization:
-    """λ after Adam on its logits, starting at `start`; draws are in the coordinates of `lam`."""
+    """λ after Adam on its logits, starting at `start`; draws are in the coordinates of `lam`.
+
+    The logits of all sites are one vector, since each operation takes time to compile.
+    """
     ridge = settings.ridge / jnp.sum(draws.weights)
     edge, carry = settings.edge, over_rows(target.program, target.carry, (0, 0, None, None))
+    free = {name: _free(start.of(name), tied) for name in lam.sites}
+    first, by_site = ravel_pytree(jax.tree.map(jax.scipy.special.logit, free))
 
-    def free(lam: Parameterization) -> dict[str, Centering]:
-        parts = {n: replace(lam.of(n), reference=None, origin=None) for n in lam.sites}
-        return jax.tree.map(lambda x: jnp.clip(jax.scipy.special.logit(x), -edge, edge), parts)
-
-    def bound(logits: dict[str, Centering]) -> Parameterization:
+    def bound(logits: Array) -> Parameterization:
         found = {}
-        for name in lam.sites:
-            both = replace(logits[name], scale=logits[name].loc) if tied else logits[name]
-            bounded = jax.tree.map(jax.nn.sigmoid, both)
+        for name, one in by_site(jax.nn.sigmoid(logits)).items():
             known = start.of(name)
-            found[name] = replace(bounded, reference=known.reference, origin=known.origin)
+            scale = one.loc if tied else one.scale
+            found[name] = replace(known, loc=one.loc, scale=scale, tail=one.tail)
         return Parameterization.by_site(found, start.flat)
 
-    def loss(logits: dict[str, Centering]) -> Array:
-        penalty = sum(map(_unlikely, jax.tree.leaves(logits)))
+    def loss(logits: Array) -> Array:
+        penalty = sum(map(_unlikely, jax.tree.leaves(by_site(logits))))
         moved, carried, _ = carry(draws.positions, draws.scores, lam, bound(logits))
         less = saved(moved, carried, draws.weights, blocks)
         return jnp.sum(inflations(moved, carried, draws.weights)) + less + ridge * penalty
@@ -322,13 +298,23 @@ def descend(target, draws, lam, start, tied, steps, blocks, settings) -> Paramet
 
     def step(_, carried):
         logits, state = carried
-        slope = jax.tree.map(jnp.nan_to_num, jax.grad(loss)(logits))
-        update, state = optimizer.update(slope, state)
+        update, state = optimizer.update(jnp.nan_to_num(jax.grad(loss)(logits)), state)
         return optax.apply_updates(logits, update), state
 
-    first = free(start)
+    first = jnp.clip(first, -edge, edge)
     logits, _ = jax.lax.fori_loop(0, steps, step, (first, optimizer.init(first)))
     return bound(logits)
+
+
+def _free(one: Centering, tied: bool) -> Centering:
+    """What is fitted of a site's λ."""
+    return replace(one, scale=None if tied else one.scale, reference=None, origin=None)
+
+
+def _unlikely(logits: Array) -> Array:
+    """A penalty on how far a site's elements are from each other, and all of them from λ = 1/2."""
+    mean = jnp.mean(logits)
+    return jnp.sum((logits - mean) ** 2) + mean**2
 
 
 _STATIC = ("tied", "steps", "settings")

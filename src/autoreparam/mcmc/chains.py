@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from autoreparam.mcmc.hmc import KEYS, Kernel, State, key_of
+from autoreparam.mcmc.hmc import Kernel, State, key_of
 from autoreparam.mcmc.interleaved import Slots, draw
 from autoreparam.mcmc.step_size import Adaptation, adapt
 from autoreparam.mcmc.trail import Trail, as_row, blank_trail, from_rows, in_calls
@@ -27,7 +26,6 @@ from autoreparam.program.compiled import (
     often,
     on_little,
     on_much,
-    rarely,
 )
 from autoreparam.program.rows import one_by_one
 from autoreparam.program.spread import is_spread
@@ -40,10 +38,9 @@ LITTLE, MUCH = 2**13, 2**18
 traces: list[str] = []  # one entry each time the chunk is traced; tests count them
 
 
-@partial(rarely, static_argnames="chains")
-def chain_keys(seed: Array, chains: int) -> Array:
-    """The words of one key per chain: numpy can take some of them, and JAX would compile that."""
-    return jax.random.key_data(jax.random.split(jax.random.key(seed, impl=KEYS), chains))
+def chain_keys(seed: int, chains: int) -> np.ndarray:
+    """The words of one key per chain; any that differ will do, and these need no compiling."""
+    return np.random.SeedSequence([seed, 0]).generate_state(2 * chains).reshape(chains, 2)
 
 
 def run_chunk(

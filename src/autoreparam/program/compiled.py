@@ -24,6 +24,8 @@ TO_RUN_RARELY = (
     ("xla_llvm_disable_expensive_passes", True),
 )
 
+ON_CPU = (*TO_RUN_ON_LITTLE, *TO_RUN_RARELY)  # all there are
+
 SHARES_OUT, MENDED = (0, 10), (0, 11, 2)  # releases of jaxlib
 
 # Kernels of a graph that do not wait for each other run side by side.
@@ -118,10 +120,13 @@ def _taken(options: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
     """The options that the compiler takes; they change from one release to another."""
     if jax.default_backend() != "cpu":
         options = ON_GPU if jax.default_backend() == "gpu" else ()
-    return options if _known(*options) else tuple(option for option in options if _known(option))
+    if set(options) <= set(ON_CPU) and _known(ON_CPU):  # one trial for all kinds
+        return options
+    return options if _known(options) else tuple(one for one in options if _known((one,)))
 
 
-def _known(*options: tuple[str, Any]) -> bool:
+@cache
+def _known(options: tuple[tuple[str, Any], ...]) -> bool:
     try:
         jax.jit(lambda x: x, compiler_options=dict(options)).lower(0.0).compile()
     except Exception:  # whatever it says, it would say it to every program

@@ -172,9 +172,10 @@ def may_be_flat(program: Program) -> dict[str, Site]:
     if program.structure.discrete or program.structure.rounds:
         return {}
     found = {site.name: site for site in program.latents if _simple(site)}
-    sites = program.structure.by_name
+    structure = program.structure
     while True:
-        scaled = set[str]().union(*(_ancestors(sites, s.scale_parents) for s in found.values()))
+        causes = {name for site in found.values() for name in site.scale_parents}
+        scaled = causes | structure.ancestors(causes)
         left = {name: site for name, site in found.items() if name not in scaled}
         if len(left) == len(found):
             return found
@@ -187,13 +188,3 @@ def _simple(site: Site) -> bool:
     known &= set(site.parents) <= {*site.loc_parents, *site.scale_parents}  # the shape is constant
     real = site.candidate or site.support == "real"
     return plain and known and real and site.standardizable
-
-
-def _ancestors(sites: Mapping[str, Site], names: tuple[str, ...]) -> set[str]:
-    found, waiting = set[str](), list(names)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += sites[name].parents
-    return found

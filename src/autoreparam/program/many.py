@@ -166,4 +166,4 @@ def look_at_priors(targets: Targets, count: int, radius: float) -> Priors:
 
 @rarely
 def _draw(targets: Targets) -> Any:
-    return targets.each(lambda target: prior_draws(target.program, *target.program.prior_sites))
+    return targets.each(lambda target: prior_draws(target.program, target.program.prior_sites))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from autoreparam.errors import known
 from autoreparam.program.arguments import Arguments
-from autoreparam.program.prior import draw_prior, middle_range, middle_scale
+from autoreparam.program.prior import Sites, draw_prior, middle_range, middle_scale
 from autoreparam.program.site import Site
 from autoreparam.program.table import site_table
 
@@ -80,6 +80,16 @@ class Structure:
     def by_name(self) -> dict[str, Site]:
         """Every site under its name."""
         return {site.name: site for site in self.sites}
+
+    def ancestors(self, names: Iterable[str]) -> set[str]:
+        """The latents that some sites depend on, directly or through others."""
+        found, waiting = set[str](), list(names)
+        while waiting:
+            site = self.by_name[waiting.pop()]
+            parents = {*site.parents, *site.discrete_parents} - found
+            found |= parents
+            waiting += parents
+        return found
 
 
 @jax.tree_util.register_pytree_node_class
@@ -172,19 +182,20 @@ class Program:
     @cached_property
     def reference_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the reference scales, known before these are."""
-        scales = draw_prior.shapes(self, *self.prior_sites)[0]
+        scales = draw_prior.shapes(self, self.prior_sites)[0]
         return {name: scale.shape[1:] for name, scale in scales.items()}
 
     @cached_property
     def _prior_draws(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return draw_prior(self, *self.prior_sites)
+        return draw_prior(self, self.prior_sites)
 
     @property
-    def prior_sites(self) -> tuple[frozenset[tuple[str, Any]], frozenset[str]]:
+    def prior_sites(self) -> Sites:
         """The candidates, whose scales are drawn from the prior, and latents whose values are."""
         others = [site.name for site in self.latents if not site.candidate and not site.loop]
         scaled = frozenset((site.name, site.implied) for site in self.candidates)
-        return scaled, frozenset(others)
+        causes = self.structure.ancestors([*others, *(site.name for site in self.candidates)])
+        return Sites(scaled, frozenset(others), frozenset([*others, *causes]))
 
     def __repr__(self) -> str:
         return site_table(self.sites).to_text()

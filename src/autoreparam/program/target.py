@@ -163,10 +163,7 @@ class Target:
         """`log |du / de|` of the elements of each candidate: their scales before constraints."""
         visit = AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
-        return {
-            name: jnp.broadcast_to(map_.log_scale(point), jnp.shape(point.noise))
-            for name, (map_, point) in visit.maps.items()
-        }
+        return visit.log_scales(visit.maps)
 
     # -- layout -------------------------------------------------------------------------------
 

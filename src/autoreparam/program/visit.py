@@ -216,6 +216,11 @@ class AtWorking(Visit):
 
         return {name: part(name) for name in names}
 
+    def log_scales(self, names: Iterable[str]) -> dict[str, Array]:
+        """`log |du / de|` of the elements of some candidates: their scales before constraints."""
+        found = {name: self.maps[name] for name in names}
+        return {n: jnp.broadcast_to(m.log_scale(x), x.noise.shape) for n, (m, x) in found.items()}
+
     def place(self, site: Site, msg) -> tuple[Array, Array]:
         """The value of a latent at its working coordinates, and its share with the Jacobian."""
         working, scale = self.working[site.name], msg["scale"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 import jax
@@ -14,6 +14,7 @@ from autoreparam.errors import SamplingError
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.state import RunState
 from autoreparam.program.numbers import WideIntegerError
+from autoreparam.program.program import Program
 from autoreparam.run.session import Session
 
 TINY = 1e-6  # a step so small that energy is kept exactly, but for rounding
@@ -65,32 +66,35 @@ def rough(engine: Engine, state: RunState) -> tuple[bool, int]:
     return bool(coarse or np.mean(np.nan_to_num(rates)) < ROUGH), paid
 
 
-def begin_precisely(begin: Callable[[], Session], precision: str, stack: ExitStack) -> Session:
+def begin_precisely(
+    look: Callable[[], Program],
+    begin: Callable[[Program], Session],
+    precision: str,
+    stack: ExitStack,
+) -> Session:
     """The session that `begin` gives, in double precision where "auto" finds single too rough.
 
-    Double precision then lasts as long as the stack. On an accelerator, where it is slow, there is
-    a warning instead.
+    Double precision then lasts as long as the stack, and the model is looked at anew. On an
+    accelerator, where it is slow, there is a warning instead.
     """
     if precision != "auto" or not is_single():
-        return begin()
+        return begin(look())
     session: Session | None = None
-    try:
-        session = begin()
-    except (SamplingError, WideIntegerError):
-        if not on_cpu():
-            raise
-        noisy = True
-    else:
-        noisy, paid = rough(session.engine, session.state)
-        noisy |= any(s.side >= FACTORED for s in session.engine.target.program.candidates)
-        ledger = session.state.gradients.plus("warmup", paid)
-        session.state = replace(session.state, gradients=ledger)
-    if noisy and on_cpu():
-        if session is not None:
-            session.close()
-        stack.enter_context(jax.enable_x64(True))
-        session = begin()
-    elif noisy and session is not None:
-        session.state = replace(session.state, notes=(*session.state.notes, STAYS_SINGLE))
-    assert session is not None
-    return session
+    with suppress(*(SamplingError, WideIntegerError)[: 2 * on_cpu()]):  # double may do better
+        program = look()
+        noisy = any(site.side >= FACTORED for site in program.candidates)
+        if not (noisy and on_cpu()):
+            session = begin(program)
+            rounded, paid = rough(session.engine, session.state)
+            ledger = session.state.gradients.plus("warmup", paid)
+            session.state = replace(session.state, gradients=ledger)
+            if not (noisy or rounded):
+                return session
+            if not on_cpu():
+                notes = (*session.state.notes, STAYS_SINGLE)
+                session.state = replace(session.state, notes=notes)
+                return session
+    if session is not None:
+        session.close()
+    stack.enter_context(jax.enable_x64(True))
+    return begin(look())
