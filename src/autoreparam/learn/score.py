@@ -89,15 +89,15 @@ def fit_score(
     """The best, on held-out draws, of two estimates, the current λ, centered and non-centered.
 
     One estimate uses each element's own data; the other descends `steps` steps from the best of the
-    rest. Where tails are heavy, how much lighter to make them is fitted together with λ, and the
-    fitted λ with tails left alone competes too.
+    rest, if that leaves something to gain. Where tails are heavy, how much lighter to make them is
+    fitted together with λ, and the fitted λ with tails left alone competes too. With a number of
+    `steps`, it descends in any case, or with 0 in none.
 
     `positions`, `scores` and `logdensity`, one row per draw, are in the coordinates of `lam`; at
     most `most` of them, evenly spread, are used. `directions` are those that the metric may have
     besides its diagonal.
     """
     most = most or _affordable(target, settings.learned_from)
-    steps = steps or (settings.steps_in_turn if _in_turn(target) else settings.steps)
     draws = Draws(positions, scores, logdensity, np.ones(len(positions), positions.dtype))
     finite = np.isfinite(positions).all(axis=1) & np.isfinite(scores).all(axis=1)
     draws = draws.where(finite & np.isfinite(logdensity))
@@ -142,10 +142,12 @@ def fit_score(
         rivals = {name: around(rival, origins) for name, rival in rivals.items()}
     costs: dict[str, Cost] = {}
     chosen = _best(judge, rivals, costs, settings)
-    if len(lam) <= MOST_SITES and not large_matrices(target):
+    if _descends(target, steps, costs.get(chosen or ""), settings):
         start = rivals[chosen or "kept"].replace(tail=lam.tail)
         rivals["fitted"] = jax.device_get(
-            _fit(seen)(target, seen, lam, start, tied, steps, blocks, settings)
+            _fit(seen)(
+                target, seen, lam, start, tied, steps or _steps(target, settings), blocks, settings
+            )
         )
         if lam.tail:
             rivals["tailless"] = with_tails(rivals["fitted"], 0.0)
@@ -172,6 +174,23 @@ def fit_score(
         "after": _largest(target, after.inflations, lam.sites),
     }
     return ScoreFit(best, after.objective, objectives, chosen, "", by_site)
+
+
+def _descends(
+    target: Target, steps: int | None, best: Cost | None, settings: ScoreSettings
+) -> bool:
+    """Whether a descent can gain enough: J is at least 0, whatever λ, but for noise."""
+    if len(target.program.candidates) > MOST_SITES or large_matrices(target):
+        return False
+    return (
+        steps > 0
+        if steps is not None
+        else (best is None or best.objective > settings.worth_fitting)
+    )
+
+
+def _steps(target: Target, settings: ScoreSettings) -> int:
+    return settings.steps_in_turn if _in_turn(target) else settings.steps
 
 
 def _positions(
@@ -280,9 +299,9 @@ def descend(target, draws, lam, start, tied, steps, blocks, settings) -> Paramet
     first, by_site = ravel_pytree(jax.tree.map(jax.scipy.special.logit, free))
 
     def bound(logits: Array) -> Parameterization:
-        found = {}
-        for name, one in by_site(jax.nn.sigmoid(logits)).items():
-            known = start.of(name)
+        found, bounded = {}, by_site(jax.nn.sigmoid(logits))
+        for name in lam.sites:  # in this order: programs are compiled for it
+            known, one = start.of(name), bounded[name]
             scale = one.loc if tied else one.scale
             found[name] = replace(known, loc=one.loc, scale=scale, tail=one.tail)
         return Parameterization.by_site(found, start.flat)

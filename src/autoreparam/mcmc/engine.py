@@ -95,14 +95,17 @@ class Engine:
         )
 
     def rehearse(self, chains: State, lam: Parameterization) -> None:
-        """Learns λ from made-up draws around the starts, so that what that needs is compiled."""
+        """Learns λ from made-up draws around the starts, so that what that needs is compiled.
+
+        But for the descent, which many models do without.
+        """
         if self.learner is None:
             return
         rng = np.random.default_rng(0)
         several = [np.repeat(np.asarray(part), REHEARSED, axis=0) for part in chains]
         drawn = State(*(part + rng.normal(size=part.shape).astype(part.dtype) for part in several))
         with suppress(Exception), np.errstate(all="ignore"):  # of no consequence
-            self.learner(self.target, drawn.position, drawn.score, drawn.logdensity, lam)
+            self.learner(self.target, drawn.position, drawn.score, drawn.logdensity, lam, steps=0)
 
     def tuned(self, state: RunState, changes: Sequence[Mapping[str, Any]]) -> RunState:
         """The state with some entries of each slot's tuning changed."""
