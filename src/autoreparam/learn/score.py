@@ -142,7 +142,8 @@ def fit_score(
         rivals = {name: around(rival, origins) for name, rival in rivals.items()}
     costs: dict[str, Cost] = {}
     chosen = _best(judge, rivals, costs, settings)
-    if _descends(target, steps, costs.get(chosen or ""), settings):
+    rows = int(np.sum(draws.weights[held] > 0))
+    if _descends(target, steps, costs.get(chosen or ""), rows, settings):
         start = rivals[chosen or "kept"].replace(tail=lam.tail)
         rivals["fitted"] = jax.device_get(
             _fit(seen)(
@@ -177,16 +178,19 @@ def fit_score(
 
 
 def _descends(
-    target: Target, steps: int | None, best: Cost | None, settings: ScoreSettings
+    target: Target, steps: int | None, best: Cost | None, rows: int, settings: ScoreSettings
 ) -> bool:
-    """Whether a descent can gain enough: J is at least 0, whatever λ, but for noise."""
+    """Whether there is a descent: where some coordinate is clearly more inflated than by chance.
+
+    The logarithm of each variance of n draws has an error of about `sqrt(2 / n)`, and the largest
+    of d such errors is about `sqrt(2 log d)` times as large.
+    """
     if len(target.program.candidates) > MOST_SITES or large_matrices(target):
         return False
-    return (
-        steps > 0
-        if steps is not None
-        else (best is None or best.objective > settings.worth_fitting)
-    )
+    if steps is not None or best is None:
+        return steps != 0
+    chance = 2 * np.sqrt(np.log(target.size) / max(rows, 1))
+    return bool(np.max(best.inflations) > settings.worth_fitting + chance)
 
 
 def _steps(target: Target, settings: ScoreSettings) -> int:
