@@ -89,9 +89,8 @@ def fit_score(
     """The best, on held-out draws, of two estimates, the current λ, centered and non-centered.
 
     One estimate uses each element's own data; the other descends `steps` steps from the best of the
-    rest, if that leaves something to gain. Where tails are heavy, how much lighter to make them is
-    fitted together with λ, and the fitted λ with tails left alone competes too. With a number of
-    `steps`, it descends in any case, or with 0 in none.
+    rest, if that may gain something. Where tails are heavy, how much lighter to make them is fitted
+    together with λ, and the fitted λ with tails left alone competes too.
 
     `positions`, `scores` and `logdensity`, one row per draw, are in the coordinates of `lam`; at
     most `most` of them, evenly spread, are used. `directions` are those that the metric may have
@@ -180,17 +179,29 @@ def fit_score(
 def _descends(
     target: Target, steps: int | None, best: Cost | None, rows: int, settings: ScoreSettings
 ) -> bool:
-    """Whether there is a descent: where some coordinate is clearly more inflated than by chance.
+    """Whether there is a descent.
 
-    The logarithm of each variance of n draws has an error of about `sqrt(2 / n)`, and the largest
-    of d such errors is about `sqrt(2 log d)` times as large.
+    Where each element is informed only by its own data and its prior, "informed" is as good, unless
+    some coordinate is clearly more inflated than by chance. The logarithm of each variance of n
+    draws has an error of about `sqrt(2 / n)`, the largest of d of them one `sqrt(2 log d)` times as
+    large.
     """
     if len(target.program.candidates) > MOST_SITES or large_matrices(target):
         return False
-    if steps is not None or best is None:
-        return steps != 0
+    if steps is not None or best is None or not _on_their_own(target):
+        return True
     chance = 2 * np.sqrt(np.log(target.size) / max(rows, 1))
     return bool(np.max(best.inflations) > settings.worth_fitting + chance)
+
+
+def _on_their_own(target: Target) -> bool:
+    """Whether the elements of all sites with a λ tell nothing of each other, and are light-tailed.
+
+    That is how it looks from the priors; the data may still tell of several at once.
+    """
+    sites = target.program.candidates
+    names = {site.name for site in sites}
+    return all(site.alone and not site.heavy and names.isdisjoint(site.parents) for site in sites)
 
 
 def _steps(target: Target, settings: ScoreSettings) -> int:

@@ -27,7 +27,7 @@ from autoreparam.program.program import Program
 from autoreparam.program.spread import is_spread
 from autoreparam.program.target import Target
 
-REHEARSED = 64  # made-up draws per start: more than learning asks for
+REHEARSED = 256  # made-up draws: about as many as learning asks for
 
 
 @dataclass(frozen=True)
@@ -94,18 +94,14 @@ class Engine:
             {name: replace(lam.of(name), reference=one) for name, one in ones.items()}
         )
 
-    def rehearse(self, chains: State, lam: Parameterization) -> None:
-        """Learns λ from made-up draws around the starts, so that what that needs is compiled.
-
-        But for the descent, which many models do without.
-        """
+    def rehearse(self, lam: Parameterization) -> None:
+        """Learns λ from made-up draws, so that what every run needs for that is compiled."""
         if self.learner is None:
             return
-        rng = np.random.default_rng(0)
-        several = [np.repeat(np.asarray(part), REHEARSED, axis=0) for part in chains]
-        drawn = State(*(part + rng.normal(size=part.shape).astype(part.dtype) for part in several))
+        rng, dtype = np.random.default_rng(0), self.target.program.dtype
+        position, score = rng.normal(size=(2, REHEARSED, self.target.size)).astype(dtype)
         with suppress(Exception), np.errstate(all="ignore"):  # of no consequence
-            self.learner(self.target, drawn.position, drawn.score, drawn.logdensity, lam, steps=0)
+            self.learner(self.target, position, score, position[:, 0], lam)
 
     def tuned(self, state: RunState, changes: Sequence[Mapping[str, Any]]) -> RunState:
         """The state with some entries of each slot's tuning changed."""

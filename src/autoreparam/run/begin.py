@@ -75,7 +75,7 @@ def first_state(
         )
         chains, tuning, gradients = _start(engine, settings, lams, tuning, positions, init)
         if compiling():
-            engine.rehearse(chains, lams[-1])
+            engine.rehearse(lams[-1])
     ledger = ledger.plus("warmup", gradients)
     return engine.begin(chains, lams, tuning, blank.plan, settings.target_accept, ledger, notes)
 
