@@ -8,6 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import autoreparam as ar
+from autoreparam import sampling
 from autoreparam.errors import AutoreparamError
 
 KEYWORDS = {"draws": 10, "warmup": 25, "chains": 2, "kernel": "hmc", "progress": False}
@@ -79,3 +80,23 @@ def test_a_run_is_resumed_in_its_own_precision(tmp_path, precision):
 def test_a_precision_that_there_is_not_is_refused():
     with pytest.raises(AutoreparamError, match="precision: expected one of 'auto'"):
         ar.sample(plain, (Y,), precision="half", **KEYWORDS)
+
+
+@pytest.mark.usefixtures("float32")
+def test_matrices_that_call_for_double_precision_do_so_before_anything_is_compiled(monkeypatch):
+    built = []
+    monkeypatch.setattr(
+        sampling, "build_engine", lambda program, settings: built.append(program.dtype) or stop()
+    )
+
+    def stop():
+        raise InterruptedError
+
+    def model():
+        scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+        numpyro.sample("f", dist.MultivariateNormal(jnp.zeros(12), scale * jnp.eye(12)))
+
+    with pytest.raises(InterruptedError):
+        ar.sample(model, **KEYWORDS)
+    assert built == [jnp.float64]
+    assert not is_double()

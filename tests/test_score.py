@@ -15,9 +15,10 @@ from numpyro.contrib.control_flow import scan
 
 import autoreparam as ar
 from autoreparam.errors import AutoreparamError
+from autoreparam.learn.descent import descends
 from autoreparam.learn.informed import informed
 from autoreparam.learn.necks import depths_of, out_of_necks
-from autoreparam.learn.objective import Draws, coupled, inflations, saved
+from autoreparam.learn.objective import Cost, Draws, coupled, inflations, saved
 from autoreparam.learn.origins import origins_of
 from autoreparam.learn.score import _positions, fit_draws, fit_score
 from autoreparam.learn.seen import see
@@ -133,15 +134,47 @@ def test_what_was_compared_and_chosen_is_in_the_tree():
     assert len(windows) in (4, 5)
     for number, window in enumerate(windows):
         objectives = {
-            name: float(learning[f"objective_{name}"][number])
-            for name in ("informed", "fitted", "kept", "centered", "noncentered")
+            name.removeprefix("objective_"): float(values[number])
+            for name, values in learning.data_vars.items()
+            if name.startswith("objective_") and np.isfinite(values[number])
         }
+        assert objectives.keys() >= {"informed", "kept", "centered", "noncentered"}
         assert window["chosen"] == min(objectives, key=objectives.get)
     np.testing.assert_array_equal(
         learning["lam_theta"][-1], tree["parameterization"]["theta"].values
     )
     assert json.loads(learning.attrs["sites"]) == ["theta"]
     assert learning["inflation_after"] < learning["inflation_before"]
+
+
+def heavy(y, spread):
+    mu, tau = numpyro.sample("mu", dist.Normal(0.0, 5.0)), numpyro.sample("tau", dist.HalfNormal(5))
+    theta = numpyro.sample("theta", dist.StudentT(4.0, mu, tau).expand([len(y)]).to_event(1))
+    numpyro.sample("y", dist.Normal(theta, spread), obs=y)
+
+
+def nested(y, spread):
+    mu, tau = numpyro.sample("mu", dist.Normal(0.0, 5.0)), numpyro.sample("tau", dist.HalfNormal(5))
+    upper = numpyro.sample("upper", dist.Normal(mu, tau).expand([2]).to_event(1))
+    theta = numpyro.sample("theta", dist.Normal(upper[np.arange(len(y)) % 2], tau).to_event(1))
+    numpyro.sample("y", dist.Normal(theta, spread), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("model", "inflations", "expected"),
+    [
+        (groups, [0.1, 0.8], False),  # as much as chance may make of 64 draws
+        (groups, [0.1, 1.2], True),
+        (heavy, [0.1, 0.1], True),
+        (nested, [0.1, 0.1], True),
+    ],
+)
+def test_there_is_a_descent_where_something_may_be_gained(model, inflations, expected):
+    target = Target(ar.inspect(model, (Y, SPREAD)))
+    cost = Cost(np.array(inflations), 1.0)
+    assert descends(target, None, cost, 64, ScoreSettings()) == expected
+    assert descends(target, 20, cost, 64, ScoreSettings())
+    assert descends(target, None, None, 64, ScoreSettings())
 
 
 def test_draws_of_warmup_are_mapped_back_with_the_lam_of_their_window(tmp_path):

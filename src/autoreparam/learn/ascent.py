@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
@@ -97,8 +96,10 @@ def estimate(free: Array, target: Target, start, mask: Mask, pull: Array, noise:
     return jnp.mean(density(position, lam_now) - log_q)
 
 
-def adam(memory: float) -> optax.GradientTransformation:
+def adam(memory: float) -> Any:
     """Adam's direction of ascent, with the decay of its squared gradients."""
+    import optax  # most runs do without
+
     return optax.scale_by_adam(b2=memory)
 
 

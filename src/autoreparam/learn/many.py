@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from autoreparam.learn.descent import descend
 from autoreparam.learn.informed import by_data, with_tails
 from autoreparam.learn.necks import depths_of, out_of_necks
 from autoreparam.learn.objective import Draws, inflations
 from autoreparam.learn.origins import around, has_sequences, origins_of
-from autoreparam.learn.score import descend
 from autoreparam.learn.settings import DEFAULTS, ScoreSettings
 from autoreparam.program.move import MOST_SITES, held_out, large_matrices
 from autoreparam.program.parameterization import Parameterization
