@@ -217,7 +217,8 @@ def test_chains_that_begin_far_away_get_there():
     data = {"sigma": sigma, "y": y}
     found = quietly(problem.model, (), data, shared=["sigma"], precision="double", progress=False)
     paid = found["diagnostics"]["gradients_warmup"].values
-    assert paid.max() > 2 * paid.min()  # with another warm-up, and what was drawn before it
+    # Some have another warm-up, which begins nearer and so may cost less than the first.
+    assert paid.max() > 1.5 * paid.min()
     assert (found["diagnostics"]["r_hat"] < 1.01).all()
     for number, here in enumerate(y):
         mean, sd = eight_schools(here, sigma)["log_tau"]

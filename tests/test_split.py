@@ -36,6 +36,15 @@ def test_ess_and_r_hat_are_those_of_arviz(chains, length):
         np.testing.assert_allclose(getattr(found, name), expected, rtol=1e-9, err_msg=name)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_r_hat_is_known_where_all_distances_from_the_median_are_equal():
+    balanced = np.random.default_rng(0).permuted(np.tile([0.0, 1.0], (4, 250)), axis=1)
+    stuck = np.repeat([[0.0], [1.0], [0.0], [1.0]], 500, axis=1)
+    found = split(np.stack([balanced, stuck]), TAILS).r_hat
+    assert 0.99 < found[0] < 1.01
+    assert found[1] > 100
+
+
 def test_the_order_of_numbers_in_memory_does_not_matter():
     scalars = draws_of_all_kinds(4, 50)[:4]
     turned = np.asfortranarray(scalars)

@@ -40,7 +40,7 @@ def descends(
         return False
     if steps is not None or best is None or not _on_their_own(target):
         return True
-    chance = 2 * np.sqrt(np.log(target.size) / max(rows, 1))
+    chance = 2 * np.sqrt(np.log(max(target.size, 2)) / max(rows, 1))
     return bool(np.max(best.inflations) > settings.worth_fitting + chance)
 
 

@@ -21,6 +21,8 @@ from autoreparam.program.site import Site
 from autoreparam.program.target import Target
 from autoreparam.program.visit import AtWorking
 
+Names = tuple[str, ...]
+
 
 class Seen(NamedTuple):
     """One row per draw."""
@@ -63,7 +65,7 @@ def see(
 
 @partial(rarely, static_argnames=("scaled", "in_columns"))
 def _see(
-    target: Target, positions: Array, lam: Parameterization, scaled: Any, in_columns: Any
+    target: Target, positions: Array, lam: Parameterization, scaled: Names, in_columns: Names
 ) -> Seen:
     shapes = {site.name: site.unconstrained_shape for site in target.program.latents}
 

@@ -24,7 +24,7 @@ TO_RUN_RARELY = (
     ("xla_llvm_disable_expensive_passes", True),
 )
 
-ON_CPU = (*TO_RUN_ON_LITTLE, *TO_RUN_RARELY)  # all there are
+ON_CPU = (*TO_RUN_ON_LITTLE, *TO_RUN_RARELY)  # every option, some with several values
 
 SHARES_OUT, MENDED = (0, 10), (0, 11, 2)  # releases of jaxlib
 
@@ -120,7 +120,7 @@ def _taken(options: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
     """The options that the compiler takes; they change from one release to another."""
     if jax.default_backend() != "cpu":
         options = ON_GPU if jax.default_backend() == "gpu" else ()
-    if set(options) <= set(ON_CPU) and _known(ON_CPU):  # one trial for all kinds
+    elif set(options) <= set(ON_CPU) and _known(ON_CPU):  # one trial of all names
         return options
     return options if _known(options) else tuple(one for one in options if _known((one,)))
 

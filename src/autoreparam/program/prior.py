@@ -1,7 +1,7 @@
 """Draws from the prior: scales for the unit-free reference scale, values for starts.
 
-Only what these need is drawn, and by quantiles where the distribution has them: random numbers take
-longer to compile than a small model, and evenly spread levels give better medians.
+Nothing else is drawn, and by quantiles where the distribution has them: random numbers take longer
+to compile than a small model, and evenly spread levels give better medians.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Prior(Record):
 
     def __init__(self, sites: Sites, levels: Mapping[str, Array]):
         super().__init__()
-        self.scaled, self.levels, self.sites_needed = dict(sites.scaled), levels, sites
+        self.wanted, self.scaled, self.levels = sites, dict(sites.scaled), levels
         self.rules: dict[str, Any] = {}
         self.values: dict[str, Any] = {}
         self.drawn: dict[str, Any] = {}
@@ -62,11 +62,13 @@ class _Prior(Record):
     def draw(self, msg) -> Any:
         """A draw from the prior, or any point in the support if it has no sampler."""
         fn, name, key = msg["fn"], msg["name"], msg["kwargs"]["rng_key"]
-        if name not in self.sites_needed.drawn:
+        if name not in self.wanted.drawn:
             return super().draw(msg)
-        if name in self.levels:
-            with suppress(Exception):  # many distributions have no quantiles
-                return unwrap(fn)[0].icdf(self.levels[name])
+        base = unwrap(fn)[0]
+        # A user's own may have inherited the quantiles of something else.
+        if name in self.levels and type(base).__module__.startswith("numpyro."):
+            with suppress(Exception):  # many have none
+                return base.icdf(self.levels[name])
         shape = msg["kwargs"].get("sample_shape", ())
         try:
             return fn.sample(key, shape)
@@ -84,7 +86,7 @@ class _Prior(Record):
         self.drawn[name] = msg["value"]
         if name in self.scaled:
             self.rules[name] = standardize(fn)
-        if name in self.sites_needed.valued:
+        if name in self.wanted.valued:
             self.values[name] = biject_to(fn.support).inv(msg["value"])
 
 

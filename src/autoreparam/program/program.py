@@ -191,7 +191,7 @@ class Program:
 
     @property
     def prior_sites(self) -> Sites:
-        """The candidates, whose scales are drawn from the prior, and latents whose values are."""
+        """The candidates, whose scales are wanted, latents whose values are, and what both need."""
         others = [site.name for site in self.latents if not site.candidate and not site.loop]
         scaled = frozenset((site.name, site.implied) for site in self.candidates)
         causes = self.structure.ancestors([*others, *(site.name for site in self.candidates)])

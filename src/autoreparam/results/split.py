@@ -41,7 +41,7 @@ def split(scalars: np.ndarray, tails: tuple[float, float]) -> Pooled:
         with np.errstate(all="ignore"):  # in this thread
             plain, folded = normal_scores(parts, np.argsort(flat(parts), axis=-1), quantiles)
             if chains > 1:
-                found.r_hat[which] = np.maximum(_r_hat(plain), _r_hat(folded))
+                found.r_hat[which] = np.fmax(_r_hat(plain), _r_hat(folded))
             found.bulk[which], found.means[which] = _ess(plain), _ess(parts)
             ends = np.quantile(flat(draws), tails, axis=-1)[..., None, None]
             found.tail[which] = np.minimum(*(_ess(halves(draws <= end)) for end in ends))

@@ -21,7 +21,6 @@ from autoreparam.mcmc.start import find_start
 from autoreparam.mcmc.state import Ledger, RunState
 from autoreparam.mcmc.step_size import REASONABLE
 from autoreparam.mcmc.warmup import plan
-from autoreparam.program.compiled import accelerated
 from autoreparam.program.diagnose import nonfinite
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.program import Program
@@ -29,7 +28,7 @@ from autoreparam.program.spread import is_spread, spread
 from autoreparam.program.target import Target
 from autoreparam.results.progress import Progress
 from autoreparam.results.superchains import count_superchains, superchains
-from autoreparam.run.mapping import by_rows, map_back
+from autoreparam.run.mapping import compile_map_back
 from autoreparam.run.processes import check_chains
 from autoreparam.run.settings import Settings
 
@@ -69,7 +68,7 @@ def first_state(
     """The state before the first draw."""
     blank = blank_state(engine, settings)
     beside = at_once if is_spread(engine.target) else meanwhile
-    with beside(partial(_compile, engine, blank)) as compiling:
+    with beside(partial(_compile, engine, settings, blank)) as compiling:
         lams, tuning, positions, ledger, notes = _first_lam(
             engine, settings, parameterization, init, bar
         )
@@ -80,12 +79,11 @@ def first_state(
     return engine.begin(chains, lams, tuning, blank.plan, settings.target_accept, ledger, notes)
 
 
-def _compile(engine: Engine, blank: RunState) -> None:
+def _compile(engine: Engine, settings: Settings, blank: RunState) -> None:
     """Compiles what draws are made with, and what shows at the end whether they suffice."""
     engine.compile(blank)
-    if engine.policy.careful and not accelerated():  # there blocks are as long as draws ask for
-        positions = np.zeros_like(blank.chains.position[:1, None])
-        by_rows(map_back, engine.target, positions, blank.lams[-1], names=None)
+    if engine.policy.careful and settings.draws >= engine.settings.fewest_extended:
+        compile_map_back(engine.target, blank.lams[-1])
 
 
 def _first_lam(

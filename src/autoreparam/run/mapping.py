@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from autoreparam.program.blocks import in_blocks
-from autoreparam.program.compiled import rarely
+from autoreparam.program.compiled import accelerated, rarely
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.predictive import predict
 from autoreparam.program.rows import over_rows
@@ -27,6 +27,16 @@ def map_back(
     """Values of the variables named, or of all, and the log determinant, of each position."""
     values, log_det = over_rows(target.program, target.map_back, (0, None))(positions, lam)
     return {n: v for n, v in values.items() if names is None or n in names}, log_det
+
+
+def compile_map_back(target: Target, lam: Parameterization) -> None:
+    """Compiles the program that maps all variables back, on a CPU, without running it.
+
+    On an accelerator its blocks are as long as the draws ask for.
+    """
+    if not accelerated():
+        rows = np.zeros((min(ROWS, _most_rows(target.size)), target.size), target.program.dtype)
+        map_back.lower(target, rows, lam, names=None).compile()
 
 
 @rarely
@@ -66,13 +76,17 @@ def by_rows(
     If `call` takes a `key`, each block gets a different one; `before` are the rows of other calls.
     """
     chains, draws, size = positions.shape
+    most = _most_rows(size)
 
     def block(first: int, rows: np.ndarray) -> Any:
         keys = [jax.random.fold_in(k, before + first) for k in key]
         return call(target, rows, lam, *keys, **options)
 
     # Values take about as much memory as positions; likelihoods and predictions may take more.
-    most = max(1, MOST_NUMBERS // max(size, 1))
     large = most if call is map_back else 0
     joined = in_blocks(block, min(ROWS, most), positions.reshape(-1, size), large=large)
     return jax.tree.map(lambda leaf: leaf.reshape(chains, draws, *leaf.shape[1:]), joined)
+
+
+def _most_rows(size: int) -> int:
+    return max(1, MOST_NUMBERS // max(size, 1))

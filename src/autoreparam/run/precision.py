@@ -79,22 +79,32 @@ def begin_precisely(
     """
     if precision != "auto" or not is_single():
         return begin(look())
-    session: Session | None = None
-    with suppress(*(SamplingError, WideIntegerError)[: 2 * on_cpu()]):  # double may do better
+    if not on_cpu():
         program = look()
-        noisy = any(site.side >= FACTORED for site in program.candidates)
-        if not (noisy and on_cpu()):
-            session = begin(program)
-            rounded, paid = rough(session.engine, session.state)
-            ledger = session.state.gradients.plus("warmup", paid)
-            session.state = replace(session.state, gradients=ledger)
-            if not (noisy or rounded):
+        session, noisy = _checked(begin, program)
+        if noisy or _factorizes_much(program):
+            notes = (*session.state.notes, STAYS_SINGLE)
+            session.state = replace(session.state, notes=notes)
+        return session
+    with suppress(SamplingError, WideIntegerError):  # in double precision there may be none
+        program = look()
+        if not _factorizes_much(program):
+            session, noisy = _checked(begin, program)
+            if not noisy:
                 return session
-            if not on_cpu():
-                notes = (*session.state.notes, STAYS_SINGLE)
-                session.state = replace(session.state, notes=notes)
-                return session
-    if session is not None:
-        session.close()
+            session.close()
     stack.enter_context(jax.enable_x64(True))
     return begin(look())
+
+
+def _checked(begin: Callable[[Program], Session], program: Program) -> tuple[Session, bool]:
+    """The session, and whether rounding errors would hurt it."""
+    session = begin(program)
+    noisy, paid = rough(session.engine, session.state)
+    ledger = session.state.gradients.plus("warmup", paid)
+    session.state = replace(session.state, gradients=ledger)
+    return session, noisy
+
+
+def _factorizes_much(program: Program) -> bool:
+    return any(site.side >= FACTORED for site in program.candidates)
