@@ -100,3 +100,35 @@ def test_matrices_that_call_for_double_precision_do_so_before_anything_is_compil
         ar.sample(model, **KEYWORDS)
     assert built == [jnp.float64]
     assert not is_double()
+
+
+@pytest.mark.usefixtures("float32")
+def test_arrays_that_a_model_captures_are_seen_anew_in_double_precision():
+    """JAX would go on with what it made of them in single precision, and mix both."""
+    which, shift, none = np.array([2, 0, 1, 2]), np.array(1.5), np.empty(0, int)
+
+    def model(y):
+        means = numpyro.sample("means", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.factor("constant", jnp.asarray(1e8))
+        numpyro.sample("y", dist.Normal(means[which] + shift, 1.0), obs=y)
+        numpyro.deterministic("some", means[none])
+
+    for _ in range(2):
+        tree = ar.sample(model, (Y,), **KEYWORDS)
+        assert tree.attrs["precision"] == "double"
+
+
+@pytest.mark.usefixtures("float32")
+def test_arrays_that_something_else_holds_in_single_precision_are_refused():
+    which = np.array([2, 0, 1, 2])
+    held = jax.make_jaxpr(lambda x: x[which])(Y)
+
+    def model(y):
+        means = numpyro.sample("means", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(means[which], 1.0), obs=y)
+
+    with pytest.raises(
+        AutoreparamError, match=r"'which'.* in another precision .*which = which\.copy"
+    ):
+        ar.sample(model, (Y,), precision="double", **KEYWORDS)
+    assert held.consts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -84,21 +85,37 @@ def _kind(value: Any) -> str:
 
 
 def refuse_stale(named: Mapping[str, Any]) -> None:
-    """Raises if JAX still sees earlier numbers of an array that was changed in place.
+    """Raises if JAX still sees earlier numbers of an array, or those of another precision.
 
-    It converts arrays of 64 bits once, and keeps the result for as long as the array lives.
+    It converts arrays of 64 bits once, and keeps the result for as long as anything compiled holds
+    it, also after a change in place, and after a change of precision.
     """
     for name, value in named.items():
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiu":
             continue
-        if value.dtype == jax.dtypes.canonicalize_dtype(value.dtype):
+        if value.dtype.itemsize < 8:
             continue
-        consts = jax.make_jaxpr(lambda value=value: jax.lax.neg(value))().consts
-        if consts and not np.array_equal(
-            np.asarray(consts[0]), value.astype(consts[0].dtype), equal_nan=True
-        ):
+        expected = jax.dtypes.canonicalize_dtype(value.dtype)
+        if _seen(value).dtype != expected:
+            jax.clear_caches()
+            gc.collect()
+        seen = _seen(value)
+        remedy = f"Pass it to the model as an argument, or replace it: {name} = {name}.copy()."
+        if seen.dtype != expected and value.dtype.kind != "f":  # operations refuse mixed integers
+            raise ModelError(
+                f"the array '{name}', which the model captures, was used in another precision "
+                f"before, and JAX still sees it so. {remedy}"
+            )
+        if not np.array_equal(seen, value.astype(seen.dtype, copy=False), equal_nan=True):
             raise ModelError(
                 f"the array '{name}', which the model captures, was changed in place, and JAX "
-                "still sees its earlier numbers. Pass it to the model as an argument, or replace "
-                f"it: {name} = {name}.copy()."
+                f"still sees its earlier numbers. {remedy}"
             )
+
+
+def _seen(value: np.ndarray) -> np.ndarray:
+    """What JAX takes for the numbers of an array."""
+    consts = jax.make_jaxpr(lambda: jax.lax.neg(value))().consts
+    if not consts:  # a single number, of which nothing is kept
+        return value.astype(jax.dtypes.canonicalize_dtype(value.dtype))
+    return np.asarray(consts[0])

@@ -93,6 +93,8 @@ def begin_precisely(
             if not noisy:
                 return session
             session.close()
+            del session  # what it compiled holds the model's arrays in single precision
+        del program
     stack.enter_context(jax.enable_x64(True))
     return begin(look())
 
