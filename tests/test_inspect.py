@@ -623,3 +623,17 @@ def test_threads_that_trace_at_the_same_time_do_not_disturb_each_other():
     with jax.enable_x64(True), ThreadPoolExecutor(8) as pool:
         found = list(pool.map(trace, range(40)))
     np.testing.assert_allclose(found, expected)
+
+
+def test_a_site_without_elements_is_left_alone():
+    def model(y):
+        mu, tau = numpyro.sample("mu", dist.Normal()), numpyro.sample("tau", dist.HalfNormal())
+        numpyro.sample("none", dist.Normal(mu, tau).expand([0]).to_event(1))
+        theta = numpyro.sample("theta", dist.Normal(mu, tau).expand([len(y)]).to_event(1))
+        numpyro.sample("y", dist.Normal(theta, 1.0), obs=y)
+
+    program = ar.inspect(model, (np.ones(3),))
+    assert [site.name for site in program.candidates] == ["theta"]
+    assert "has no elements" in program["none"].note
+    tree = ar.sample(model, (np.ones(3),), draws=20, progress=False)
+    assert tree["posterior"]["none"].shape == (4, 20, 0)

@@ -20,6 +20,7 @@ COUPLED = {  # in the words of the table
 
 def choose(found: dict[str, Site], asked: str | Iterable[str]) -> tuple[Site, ...]:
     """All sites, of which those that were asked for are candidates; a note says why."""
+    found = {name: _if_any(site) for name, site in found.items()}
     if isinstance(asked, str):
         if asked not in ("auto", "all"):
             raise ModelError(f"sites: expected 'auto', 'all' or a list of names; found {asked!r}")
@@ -42,6 +43,13 @@ def choose(found: dict[str, Site], asked: str | Iterable[str]) -> tuple[Site, ..
         refuse_unplated(sites)
         sites = tuple(_apart_from_discrete(site, sites) for site in sites)
     return tuple(_decide(site, asked, wanted) for site in sites)
+
+
+def _if_any(site: Site) -> Site:
+    """The site, which has nothing to reparameterize if it has no elements."""
+    if site.kind != "latent" or site.size:
+        return site
+    return replace(site, standardizable=False, implied=None, note="has no elements")
 
 
 def _apart_from_discrete(site: Site, sites: tuple[Site, ...]) -> Site:
