@@ -206,7 +206,8 @@ def test_eight_schools_is_met(accelerator):
 @pytest.mark.slow
 def test_a_run_that_is_stored_and_resumed_is_the_same(accelerator, tmp_path):
     problem = ar.zoo.load("eight_schools")
-    keywords = {"warmup": 100, "chains": 8, "kernel": "hmc", "progress": False}
+    # Trajectories of a given length: a learned one is for the number of draws that was asked for.
+    keywords = {"warmup": 100, "chains": 8, "kernel": "hmc", "num_steps": 6, "progress": False}
     whole = ar.sample(problem.model, problem.args, problem.kwargs, draws=600, **keywords)
     path = tmp_path / "run.zarr"
     ar.sample(problem.model, problem.args, problem.kwargs, draws=300, checkpoint=path, **keywords)
