@@ -47,7 +47,7 @@ def choose(found: dict[str, Site], asked: str | Iterable[str]) -> tuple[Site, ..
 
 def _if_any(site: Site) -> Site:
     """The site, which has nothing to reparameterize if it has no elements."""
-    if site.kind != "latent" or site.size:
+    if site.kind != "latent" or site.size or not site.standardizable:
         return site
     return replace(site, standardizable=False, implied=None, note="has no elements")
 
