@@ -13,11 +13,12 @@ import autoreparam as ar
 from autoreparam.errors import AutoreparamError, CheckpointError
 from autoreparam.mcmc.chains import Chains
 from autoreparam.mcmc.hmc import Kernel
+from autoreparam.mcmc.late import Late
 from autoreparam.mcmc.policy import Policy
 from autoreparam.mcmc.retune import STILL_CLIMBING, retune
 from autoreparam.mcmc.snapshot import WORDS, pack, unpack
 from autoreparam.mcmc.step_size import FAR, NEAR
-from autoreparam.mcmc.warmup import first_steps, plan, windows
+from autoreparam.mcmc.warmup import Step, first_steps, plan, windows
 from autoreparam.results.progress import Progress
 from autoreparam.run.begin import blank_state, build_engine, first_state
 from autoreparam.run.finish import build_tree
@@ -143,6 +144,58 @@ def test_draws_far_wider_than_their_metric_are_not_the_last_to_learn_from(sessio
             retune(engine, replace(once, drawn=drawn), [one], last=False) for one in (trail, wide)
         ]
         assert [state.added_windows for state in after] == added
+
+
+def test_a_draw_that_is_extreme_only_under_the_new_lam_does_not_decide_its_metric(session):
+    """Where a scale is tiny, noise is as usual and the centered score is not."""
+    engine = session.engine
+    first = first_state(engine, SETTINGS, "auto", None, Progress(False))
+    program, (slot,) = engine.target.program, first.slots
+    free = ar.Parameterization.noncentered(program)
+    centered = ar.Parameterization.centered(program)
+    first = replace(first, slots=(slot._replace(lam=free),))
+    trail = engine.draw(first, 100)
+    position, score = np.array(trail.position), np.array(trail.score)
+    place = 1  # of log tau, behind mu
+    position[0, 70, place] = -12.0
+    late = Late(trail._replace(position=position, score=score), np.ones(2, bool), engine.settings)
+    rows = len(late.rows("position"))
+    assert len(late.usual_at(engine, first, free)[0]) == rows
+    there, slope = late.usual_at(engine, first, centered)
+    assert 0.9 * rows < len(there) < rows
+    assert np.abs(slope).max() < 1e3  # where tau is e^-12, it is e^12
+
+
+@pytest.mark.parametrize(
+    ("rates", "searches_next"),
+    [
+        ((0.8, 0.8), (False, False)),
+        ((1.0, 0.8, 0.8), (True, False, False)),
+        ((0.8, 1.0, 0.8, 0.8), (False, True, False, False)),
+    ],
+)
+def test_a_step_size_that_is_only_a_guess_is_looked_for_again(session, rates, searches_next):
+    """After fixed steps that were far off a window searches, and one with fixed steps checks."""
+    engine = session.engine
+    first = first_state(engine, SETTINGS, "auto", None, Progress(False))
+    trail, sampling = engine.draw(first, 100), Step("sampling", 60)
+    window = Step("warmup", 100, window_ends=True, last_window=True)
+    state = engine.fresh(replace(first, plan=(window, window, sampling)))
+    for rate, searches in zip(rates, searches_next, strict=True):
+        assert state.plan[0].last_window
+        size, average = state.tunings[0].step_size, state.adaptation.average
+        average = average._replace(log_step_size_avg=average.log_step_size)
+        state = replace(state, adaptation=state.adaptation._replace(average=average))
+        seen = trail._replace(
+            step_size=np.full_like(trail.step_size, size),
+            info=trail.info._replace(
+                acceptance_rate=np.full_like(trail.logdensity, rate)[..., None]
+            ),
+        )
+        ends = next(i for i, step in enumerate(state.plan) if step.window_ends)
+        state = retune(engine, replace(state, plan=state.plan[ends + 1 :]), [seen], last=True)
+        assert np.any(state.adaptation.active) == searches
+    assert state.plan == (sampling,)
 
 
 def test_the_tree_of_a_run_can_be_built_twice_and_at_any_time(session):

@@ -10,8 +10,8 @@ from scipy.special import erfc
 
 import autoreparam as ar
 from autoreparam.mcmc.hmc import Kernel, tuning_like
+from autoreparam.mcmc.late import not_outlying
 from autoreparam.mcmc.metric import Metric, diagonal_metric, fit_metric, most_directions, spread
-from autoreparam.mcmc.retune import not_outlying
 from autoreparam.mcmc.settings import SamplerSettings
 from autoreparam.mcmc.step_size import FAR, NEAR, adapt, begin, settled
 from autoreparam.mcmc.trajectory import best_length

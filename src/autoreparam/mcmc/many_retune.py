@@ -83,7 +83,8 @@ def retune(
         fit = _mended(fit, late, count)
         drawn = late.trail
         position, score = (x.reshape(-1, x.shape[-1]) for x in (drawn.position, drawn.score))
-        weights = late.weights.reshape(-1) * _usual(score, late.weights.reshape(-1))
+        counted = late.weights.reshape(-1)
+        weights = counted * _usual(score, counted)
         before = _largest(score * jnp.sqrt(fit.diagonal), weights)
         lam = fit.lam
         if learner is not None:
@@ -92,6 +93,7 @@ def retune(
             found = jax.tree.map(lambda new, old: jnp.where(learns, new, old), found, lam)
             move = jax.vmap(target.carry, (0, 0, None, None))
             position, score, _ = move(position, score, lam, found)
+            weights = counted * _usual(score, counted)
             carry = jax.vmap(partial(carry_state, target), (0, None, None))
             fit = fit._replace(lam=found, chains=carry(fit.chains, lam, found))
         ratio = _variance(position, weights) / _variance(score, weights)
@@ -155,7 +157,7 @@ def _mended(fit: Fit, late: Late, count: Array) -> Fit:
 
 
 def _usual(score: Array, weights: Array) -> Array:
-    """1 for each draw whose score is no extreme outlier, as `retune.not_outlying` has it."""
+    """1 for each draw whose score is no extreme outlier, as `late.not_outlying` has it."""
     counted = jnp.where(weights[:, None] > 0, score, jnp.nan)
     distance = jnp.abs(score - jnp.nanmedian(counted, axis=0))
     usual = jnp.nanmedian(jnp.where(weights[:, None] > 0, distance, jnp.nan), axis=0)

@@ -16,18 +16,16 @@ from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.health import Health, judge, restart
 from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.integrator import LEAPFROG, TWO_STAGES
+from autoreparam.mcmc.late import Late
 from autoreparam.mcmc.metric import fastest, fit_metric, spread
-from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
+from autoreparam.mcmc.settings import SamplerSettings
 from autoreparam.mcmc.state import RunState
 from autoreparam.mcmc.step_size import FAR, NEAR, REASONABLE, Search, for_gaussian, settled
 from autoreparam.mcmc.trail import Trail, joined_draws
 from autoreparam.mcmc.trajectory import best_length
 from autoreparam.mcmc.warmup import window_of
 from autoreparam.program.move import move
-from autoreparam.program.parameterization import Parameterization
 
-MOST_ROWS = 10_000  # of all chains: more would teach nothing more, and take time
-MOST_NUMBERS = 2**26  # in these rows: what is computed with them takes several times as much memory
 STILL_CLIMBING = (
     "The chains were still on their way to the posterior at the end of warm-up, so that λ, metric "
     "and step size were learned from other places. Use a longer warmup, or give values with init."
@@ -42,7 +40,7 @@ def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool)
     """
     whole = joined_draws(window)
     health = judge(whole, engine.settings)
-    late = _Late(whole, health.sound, engine.settings)
+    late = Late(whole, health.sound, engine.settings)
     sizes = _step_sizes(engine, state, late, last)
     if engine.policy.careful and _diverges(late, sizes, engine.settings):
         state = replace(state, target_accept=_raised(state.target_accept, engine.settings))
@@ -55,12 +53,15 @@ def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool)
         learns = not health.climbing or _ends_learning(state)
         state, factors = _fit(engine, state, late, learns)
         sizes = sizes * factors
+    searches = False
+    if last:
+        state, searches = _confirmed(state, sizes, whole.position.shape[1], engine.settings)
     state = engine.tuned(state, [{"step_size": size} for size in sizes])
     if not last and _adapts_length(engine, state):
         state = _choose_stages(engine, state)
     if engine.policy.may_change and state.plan and state.plan[0].last_window:
         state = _use_nuts_where_long(engine, state)
-    state = engine.fresh(state, search=_search(state, late, health))
+    state = engine.fresh(state, searches or None, _search(state, late, health))
     return _choose_lengths(engine, state) if _adapts_length(engine, state) else state
 
 
@@ -69,7 +70,7 @@ def _ends_learning(state: RunState) -> bool:
     return not state.plan or state.plan[0].last_window or state.plan[0].phase == "sampling"
 
 
-def _learned(engine: Engine, state: RunState, late: _Late, health: Health) -> bool:
+def _learned(engine: Engine, state: RunState, late: Late, health: Health) -> bool:
     """Whether what a window teaches can be used as it is.
 
     Draws under λ = 0 may hardly mix, so a λ that nothing was drawn with yet teaches a better one.
@@ -81,12 +82,9 @@ def _learned(engine: Engine, state: RunState, late: _Late, health: Health) -> bo
         return False
     if state.drawn < engine.settings.fewest_drawn:
         return True
-    position, score, _ = late.usual(engine.settings)
     widths = [
         spread(
-            slot.tuning.inverse_mass,
-            *_carried(engine, state, position, score, slot.lam),
-            engine.settings,
+            slot.tuning.inverse_mass, *late.usual_at(engine, state, slot.lam), engine.settings
         ).max()
         for slot in state.slots
     ]
@@ -114,11 +112,13 @@ def _adapts_length(engine: Engine, state: RunState) -> bool:
 # -- step sizes -------------------------------------------------------------------------------
 
 
-def _step_sizes(engine: Engine, state: RunState, late: _Late, last: bool) -> np.ndarray:
+def _step_sizes(engine: Engine, state: RunState, late: Late, last: bool) -> np.ndarray:
     """One step size per slot."""
-    sizes = _middle(state.adaptation.final()[late.sound, : len(state.slots)])
-    if last:
-        sizes = np.array([tuning.step_size for tuning in state.tunings])
+    fixed = last and not _adapted(state)
+    if fixed:
+        sizes = _sizes(state)
+    else:
+        sizes = _middle(state.adaptation.final()[late.sound, : len(state.slots)])
     tried, rates = late["step_size"], late["acceptance_rate"]
     found = [
         settled(
@@ -131,13 +131,41 @@ def _step_sizes(engine: Engine, state: RunState, late: _Late, last: bool) -> np.
         )
         for i, size in enumerate(sizes)
     ]
-    if last:
+    if fixed:
         return np.array(found)
     # Averages lag, and adapting chains take their long steps where that is easy.
     return np.sqrt(sizes * np.array(found))
 
 
-def _search(state: RunState, late: _Late, health: Health) -> Search:
+def _sizes(state: RunState) -> np.ndarray:
+    return np.array([tuning.step_size for tuning in state.tunings])
+
+
+def _adapted(state: RunState) -> bool:
+    return bool(np.any(state.adaptation.active))
+
+
+def _confirmed(
+    state: RunState, found: np.ndarray, draws: int, settings: SamplerSettings
+) -> tuple[RunState, bool]:
+    """The run with another window for step sizes if these are a guess; whether it looks for them.
+
+    What a window with fixed steps finds is known if it is not far from them. Otherwise the next
+    window adapts its steps, and one with the steps that it found follows.
+    """
+    adapted = _adapted(state)
+    far = bool(np.abs(np.log(found / _sizes(state))).max() > 0.99 * settings.near)
+    searches = far and not adapted
+    if not (searches or adapted) or (state.plan and state.plan[0].last_window):
+        return state, searches
+    if state.added_windows >= settings.most_added_windows:
+        return state, False
+    window = [step._replace(last_window=True) for step in window_of(draws)]
+    plan = (*window, *state.plan)
+    return replace(state, plan=plan, added_windows=state.added_windows + 1), searches
+
+
+def _search(state: RunState, late: Late, health: Health) -> Search:
     """How to look for the next step size: nearby, once chains have arrived and reject enough.
 
     Steps that are far too short are hardly ever rejected, and chains that take them hardly climb.
@@ -152,7 +180,7 @@ def _middle(sizes: np.ndarray) -> np.ndarray:
     return np.exp(np.median(np.log(np.clip(sizes, *REASONABLE)), axis=0))
 
 
-def _diverges(late: _Late, sizes: np.ndarray, settings: SamplerSettings) -> bool:
+def _diverges(late: Late, sizes: np.ndarray, settings: SamplerSettings) -> bool:
     """Whether many draws diverge among those with steps not much longer than `sizes`."""
     if late.draws < settings.fewest_draws:
         return False
@@ -170,24 +198,20 @@ def _raised(target_accept: float, settings: SamplerSettings) -> float:
 # -- λ and the metric -------------------------------------------------------------------------
 
 
-def _fit(engine: Engine, state: RunState, late: _Late, learns: bool) -> tuple[RunState, np.ndarray]:
+def _fit(engine: Engine, state: RunState, late: Late, learns: bool) -> tuple[RunState, np.ndarray]:
     """The run with metrics and, if it `learns`, λ; and factors for the step sizes."""
     settings = engine.settings
-    position, score, logdensity = late.usual(settings)
     before = [
-        fastest(
-            slot.tuning.inverse_mass,
-            *_carried(engine, state, position, score, slot.lam),
-            settings,
-        )
+        fastest(slot.tuning.inverse_mass, *late.usual_at(engine, state, slot.lam), settings)
         for slot in state.slots
     ]
+    old = state
     if learns and engine.learner is not None:
-        state, position, score = _learn(engine, state, position, score, logdensity)
+        state = _learn(engine, state, late)
     factors = np.ones(len(state.slots))
     metrics, spreads = [], []
     for i, slot in enumerate(state.slots):
-        here = _carried(engine, state, position, score, slot.lam)
+        here = late.usual_at(engine, old, slot.lam)
         metrics.append(fit_metric(*here, settings))
         spreads.append(spread(metrics[i], *here, settings))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -199,77 +223,21 @@ def _fit(engine: Engine, state: RunState, late: _Late, learns: bool) -> tuple[Ru
     return replace(state, slots=tuple(slots)), factors
 
 
-def _learn(
-    engine: Engine, state: RunState, position: Any, score: Any, logdensity: Any
-) -> tuple[RunState, np.ndarray, np.ndarray]:
-    """The run at the λ learned from these draws; the draws and scores in its coordinates."""
+def _learn(engine: Engine, state: RunState, late: Late) -> RunState:
+    """The run at the λ learned from these draws."""
     (slot,) = state.slots
     assert engine.learner is not None
     began = time.perf_counter()
-    fit = engine.learner(engine.target, position, score, logdensity, slot.lam)
+    fit = engine.learner(engine.target, *late.usual(engine.settings), slot.lam)
     seconds = state.seconds_learning + time.perf_counter() - began
     state = replace(state, reports=(*state.reports, fit.report()), seconds_learning=seconds)
     new = fit.parameterization
     if new == slot.lam:
-        return state, position, score
+        return state
     chains = state.chains
     there, slope, gain = move(engine.target, chains.position, chains.score, slot.lam, new)
     chains = State(there, chains.logdensity + gain, slope)
-    state = replace(state, chains=chains, slots=(slot._replace(lam=new),))
-    return state, *move(engine.target, position, score, slot.lam, new)[:2]
-
-
-def _carried(
-    engine: Engine, state: RunState, position: Any, score: Any, lam: Parameterization
-) -> tuple[Any, Any]:
-    """Draws and scores, carried from the last slot's coordinates to those of `lam`."""
-    own = state.slots[-1].lam
-    if lam is own:
-        return position, score
-    return move(engine.target, position, score, own, lam)[:2]
-
-
-class _Late:
-    """What the sound chains of a window left behind, but for its first part.
-
-    Where there are very many, evenly spread ones stand for them.
-    """
-
-    def __init__(self, window: Trail, sound: np.ndarray, settings: SamplerSettings) -> None:
-        self._parts = {**window._asdict(), **window.info._asdict()}
-        self.sound, self.draws = sound, window.position.shape[1]
-        first = int(settings.settling * self.draws)
-        rows = (self.draws - first) * int(np.sum(sound))
-        most = min(MOST_ROWS, MOST_NUMBERS // max(window.position.shape[-1], 1))
-        self._kept = slice(first, None, max(1, rows // max(most, 1)))
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._parts[name][self.sound, self._kept]
-
-    def rows(self, name: str) -> np.ndarray:
-        """All chains pooled."""
-        found = self[name]
-        return found.reshape(-1, *found.shape[2:])
-
-    def usual(self, settings: SamplerSettings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Positions, scores and log densities, but for those with outlying scores."""
-        kept = not_outlying(self.rows("score"), settings)
-        position, score, logdensity = map(self.rows, ("position", "score", "logdensity"))
-        return position[kept], score[kept], logdensity[kept]
-
-
-def not_outlying(score: np.ndarray, settings: SamplerSettings = DEFAULTS) -> np.ndarray:
-    """Which draws do not have scores that are extreme outliers, which are at most three in ten.
-
-    Otherwise a single draw where the posterior is steep would dominate every variance.
-    """
-    distance = np.abs(score - np.median(score, axis=0))
-    usual = np.median(distance, axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        worst = np.nan_to_num(
-            np.max(distance / usual, axis=1, where=usual > 0, initial=0), nan=np.inf
-        )
-    return worst <= max(settings.outlying, np.quantile(worst, 1 - settings.most_outliers))
+    return replace(state, chains=chains, slots=(slot._replace(lam=new),))
 
 
 # -- trajectories -----------------------------------------------------------------------------

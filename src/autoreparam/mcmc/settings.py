@@ -23,7 +23,7 @@ class SamplerSettings:
     # -- windows (warmup.py) --
     first_window: int = 10  # draws; each window is twice as long as the one before
     last_window: float = 0.1  # share of the warm-up of each window for the step size only
-    most_added_windows: int = 3  # where the last taught too little: up to four times as long
+    most_added_windows: int = 3  # where others taught too little: up to four times as long
     # Factor by which draws may be wider than the metric they were made with, in the last window of
     # learning: at most 3.7 in 14 posteriors where that went well, 9 and more where it did not. With
     # 3.5 or 8, 10 runs of 5 posteriors were much the same.

@@ -50,7 +50,7 @@ class RunState:
     drawn: int = 0  # draws, numbered from the start of warm-up
     reports: tuple[dict[str, Any], ...] = ()  # what learning λ saw, one per window
     restarts: int = 0  # of chains that were lost during warm-up
-    added_windows: int = 0  # of learning, where the last one taught too little
+    added_windows: int = 0  # where the ones before taught too little
     every: int = 1  # how many draws it takes to keep one; doubled where chains mix slowly
     notes: tuple[str, ...] = ()  # what the user should be told
     seconds: float = 0.0  # of the whole run
