@@ -170,12 +170,15 @@ def test_a_draw_that_is_extreme_only_under_the_new_lam_does_not_decide_its_metri
     ("rates", "searches_next"),
     [
         ((0.8, 0.8), (False, False)),
+        ((0.3, 0.8), (False, False)),
         ((1.0, 0.8, 0.8), (True, False, False)),
         ((0.8, 1.0, 0.8, 0.8), (False, True, False, False)),
     ],
 )
-def test_a_step_size_that_is_only_a_guess_is_looked_for_again(session, rates, searches_next):
-    """After fixed steps that were far off a window searches, and one with fixed steps checks."""
+def test_steps_that_are_all_accepted_are_followed_by_a_search_for_longer_ones(
+    session, rates, searches_next
+):
+    """After the window that searches, one with fixed steps checks what it found."""
     engine = session.engine
     first = first_state(engine, SETTINGS, "auto", None, Progress(False))
     trail, sampling = engine.draw(first, 100), Step("sampling", 60)

@@ -61,7 +61,8 @@ def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool)
         state = _choose_stages(engine, state)
     if engine.policy.may_change and state.plan and state.plan[0].last_window:
         state = _use_nuts_where_long(engine, state)
-    state = engine.fresh(state, searches or None, _search(state, late, health))
+    search = NEAR if searches else _search(state, late, health)
+    state = engine.fresh(state, searches or None, search)
     return _choose_lengths(engine, state) if _adapts_length(engine, state) else state
 
 
@@ -150,12 +151,12 @@ def _confirmed(
 ) -> tuple[RunState, bool]:
     """The run with another window for step sizes if these are a guess; whether it looks for them.
 
-    What a window with fixed steps finds is known if it is not far from them. Otherwise the next
-    window adapts its steps, and one with the steps that it found follows.
+    Fixed steps that are nearly always accepted say that longer ones are right, not how long. Then
+    the next window adapts its steps, and one with the fixed steps that it found follows.
     """
     adapted = _adapted(state)
-    far = bool(np.abs(np.log(found / _sizes(state))).max() > 0.99 * settings.near)
-    searches = far and not adapted
+    longer = bool(np.log(found / _sizes(state)).max() > 0.99 * settings.near)
+    searches = longer and not adapted
     if not (searches or adapted) or (state.plan and state.plan[0].last_window):
         return state, searches
     if state.added_windows >= settings.most_added_windows:
