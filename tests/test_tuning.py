@@ -11,7 +11,14 @@ from scipy.special import erfc
 import autoreparam as ar
 from autoreparam.mcmc.hmc import Kernel, tuning_like
 from autoreparam.mcmc.late import not_outlying
-from autoreparam.mcmc.metric import Metric, diagonal_metric, fit_metric, most_directions, spread
+from autoreparam.mcmc.metric import (
+    Metric,
+    _principal,
+    diagonal_metric,
+    fit_metric,
+    most_directions,
+    spread,
+)
 from autoreparam.mcmc.settings import SamplerSettings
 from autoreparam.mcmc.step_size import FAR, NEAR, adapt, begin, settled
 from autoreparam.mcmc.trajectory import best_length
@@ -239,3 +246,14 @@ def test_draws_move_between_parameterizations_by_one_compiled_program():
             np.testing.assert_allclose(found, wanted[:count], rtol=1e-5, atol=1e-5)
         compiled.append(_carry.programs())
     assert max(compiled) == compiled[0]
+
+
+@pytest.mark.parametrize(("count", "size"), [(60, 7), (20, 45)])
+def test_principal_directions_are_those_of_singular_values(count, size):
+    rows = np.random.default_rng(0).normal(size=(count, size)) * np.linspace(1, 3, size)
+    found, known = _principal(rows), np.linalg.svd(rows, full_matrices=False)[2]
+    np.testing.assert_allclose(found @ found.T, np.eye(len(found)), atol=1e-12)
+    np.testing.assert_allclose(np.abs(np.sum(found * known, axis=1)), 1, atol=1e-6)
+    assert _principal(rows, most=size).shape == (size, size)
+    still = _principal(np.zeros((count, size)))
+    np.testing.assert_allclose(still @ still.T, np.eye(len(still)), atol=1e-12)

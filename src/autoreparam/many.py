@@ -15,6 +15,7 @@ from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 from autoreparam.results.many import kept_names, many_tree, warnings_about
 from autoreparam.results.progress import Progress
+from autoreparam.run.blas import one_thread
 from autoreparam.run.finish import warn
 from autoreparam.run.many import Batches
 from autoreparam.run.notes import about_call
@@ -90,7 +91,7 @@ def sample_many(
     ).checked()  # fmt: skip
     shown = Shown(var_names, coords, dims).checked()
     check_flag("progress", progress)
-    with in_precision(precision):
+    with in_precision(precision), one_thread():
         sites = "auto" if given is None else given.sites
         program, targets, count = inspect_many(model, args, kwargs, shared, sites)
         if given is not None:

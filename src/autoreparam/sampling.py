@@ -31,6 +31,7 @@ from autoreparam.results.progress import Progress
 from autoreparam.results.scalars import load_libraries
 from autoreparam.results.storage import Store
 from autoreparam.run.begin import blank_state, build_engine, check_init, first_state
+from autoreparam.run.blas import one_thread
 from autoreparam.run.clock import Clock
 from autoreparam.run.finish import build_tree, warned
 from autoreparam.run.garbage import only_new
@@ -167,7 +168,13 @@ def sample(
         return Session(settings, engine, replace(state, notes=(*about, *state.notes)), store)
 
     clock = Clock()
-    with rescuing() as kept, in_precision(precision), only_new(), ExitStack() as stack:
+    with (
+        rescuing() as kept,
+        in_precision(precision),
+        only_new(),
+        one_thread(),
+        ExitStack() as stack,
+    ):
         with Progress(progress and leads()) as bar, meanwhile(load_libraries):
             kept.session = begin_precisely(look, partial(begin, bar), precision, stack)
             clock.begin(kept.session)
@@ -221,6 +228,7 @@ def resume(
     store = Store.open(as_path(checkpoint, "checkpoint"), alone=leads())
     with rescuing() as kept, only_new(), ExitStack() as stack:
         stack.callback(store.close)
+        stack.enter_context(one_thread())
         settings = _settings_of(store, draws)
         stack.enter_context(
             in_precision("double" if store.identity.get("dtype") == "float64" else "single")

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from math import log
 from typing import Any
 
+import numpy as np
+
 from autoreparam.learn.settings import ScoreSettings
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
@@ -57,7 +59,8 @@ def out_of_necks(
     loc, scale = {}, {}
     for name, depth in depths.items():
         share = xp.ravel(by_data[name]) if name in alone else 0.0
-        widened = -0.5 * xp.log1p(share * xp.expm1(-2 * depth))
+        with np.errstate(divide="ignore"):  # where data tell everything, it is infinite
+            widened = -0.5 * xp.log1p(share * xp.expm1(-2 * depth))
         most = (log(settings.neck) + widened) / xp.maximum(depth, SHALLOW)
         most = most.reshape(lam[name].shape)
         loc[name] = xp.minimum(lam[name], most)

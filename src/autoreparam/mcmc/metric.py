@@ -180,7 +180,7 @@ def _squarable(*parts: np.ndarray) -> bool:
 def _stretched(diagonal: Metric, x: np.ndarray, s: np.ndarray, settings: SamplerSettings) -> Metric:
     rank = diagonal.stretch.size
     x, s = x - x.mean(axis=0), s - s.mean(axis=0)
-    strongest = [np.linalg.svd(rows, full_matrices=False)[2][:rank] for rows in (x, s)]
+    strongest = [_principal(rows)[:rank] for rows in (x, s)]
     span = np.linalg.qr(np.concatenate(strongest).T)[0]
     eye, n = np.eye(span.shape[1]), len(x)
     ridge = settings.metric_ridge
@@ -195,6 +195,19 @@ def _stretched(diagonal: Metric, x: np.ndarray, s: np.ndarray, settings: Sampler
     metric.directions[:, : len(order)] = span @ vectors[:, order]
     metric.stretch[: len(order)] = stretch[order]
     return metric
+
+
+def _principal(rows: np.ndarray, most: int = 0) -> np.ndarray:
+    """The principal directions of the rows, the strongest first.
+
+    They are at most as many as there are rows, but all of the dimension's up to `most`. By the
+    eigenvalues of products: singular values would take several times as long.
+    """
+    count, size = rows.shape
+    if size <= max(count, most):
+        return np.linalg.eigh(rows.T @ rows)[1].T[::-1]
+    span, inside = np.linalg.qr(rows.T)
+    return (span @ np.linalg.eigh(inside @ inside.T)[1]).T[::-1]
 
 
 def _mean_with_inverse(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -230,7 +243,7 @@ def spread(
         return np.ones(2 * size)
     half = len(x) // 2
     rows = x[:half] - x[:half].mean(axis=0)
-    directions = np.linalg.svd(rows, full_matrices=size < settings.most_principal)[2]
+    directions = _principal(rows, settings.most_principal)
     x, s = (rows[half:] - rows[half:].mean(axis=0) for rows in (x, s))
     x, s = (np.concatenate([rows, rows @ directions.T], axis=1) for rows in (x, s))
     scale, square = x.std(axis=0), np.mean(x**2, axis=0)
@@ -258,7 +271,11 @@ def fastest(
 ) -> float:
     """The highest frequency in these coordinates: it limits the step size."""
     _, rows = metric.whiten(*_few(position, score, settings, QUICK))
-    return float(np.linalg.norm(rows - rows.mean(axis=0), ord=2) / np.sqrt(len(rows)))
+    rows = rows - rows.mean(axis=0)
+    if not _squarable(rows):
+        return float(np.linalg.norm(rows, ord=2) / np.sqrt(len(rows)))
+    products = rows.T @ rows if len(rows) > rows.shape[1] else rows @ rows.T
+    return float(np.sqrt(max(np.linalg.eigvalsh(products)[-1], 0.0) / len(rows)))
 
 
 def _few(
