@@ -184,8 +184,22 @@ def test_a_few_of_many_chains_by_chance_below_the_others_are_left_alone():
     assert judge(modes(np.full(many, 1 / many), np.ones(many), at=0.0)).sound.all()
 
 
-def test_one_chain_in_a_spike_does_not_make_the_others_look_lost():
-    assert judge(shifted(0, 500.0)).sound.all()
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("height", [5.0, 50.0, 500.0])
+def test_one_chain_in_a_spike_does_not_make_the_others_look_lost(height, settled):
+    """It is as narrow as it is high, in one direction or in all; or its draws are few."""
+    few = SamplerSettings() if settled else replace(SamplerSettings(), settled=DRAWS)
+    for directions in (1, SIZE):
+        trail = shifted(0, height)
+        width = np.exp(-height / directions) if settled else 1.0
+        position, score = trail.position.copy(), trail.score.copy()
+        position[0, :, :directions] *= width
+        score[0, :, :directions] /= width
+        assert judge(trail._replace(position=position, score=score), few).sound.all()
+
+
+def test_one_chain_that_found_a_far_more_probable_place_is_enough():
+    np.testing.assert_array_equal(judge(shifted(0, 50.0)).sound, [True, False, False, False])
 
 
 def test_chains_on_their_way_up_are_climbing_and_those_that_came_are_not():

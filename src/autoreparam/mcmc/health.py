@@ -51,10 +51,22 @@ def judge(window: Trail, settings: SamplerSettings = DEFAULTS) -> Health:
     with np.errstate(all="ignore"):
         lost = are_lost(seen, usable, step, draws - half >= settings.settled, settings)
     sound = usable & ~lost
-    rise = np.median(late[sound].mean(axis=1) - levels[sound, :half].mean(axis=1))
+    rises = late[sound].mean(axis=1) - levels[sound, :half].mean(axis=1)
     positions = window.position[sound, half:]
     apart = _r_hat(positions[:: max(1, len(positions) // ENOUGH_CHAINS)]) > settings.apart
-    return Health(sound, bool(rise > size / 2 + 3 * step), apart)
+    return Health(sound, bool(np.median(rises) > far_up(size, step)), apart)
+
+
+def far_up(size: int, step: float) -> float:
+    """The rise of a chain's level that shows that it came from somewhere else."""
+    return size / 2 + 3 * step
+
+
+def found_better(before: np.ndarray, levels: np.ndarray, size: int) -> bool:
+    """Whether a chain's levels have risen far above those of its last draws `before`."""
+    step = 1.5 * float(np.median(np.abs(np.diff(levels, axis=1))))
+    rises = levels[:, levels.shape[1] // 2 :].mean(axis=1) - before.mean(axis=1)
+    return bool(np.max(rises) > far_up(size, step))
 
 
 def are_lost(
@@ -74,13 +86,13 @@ def are_lost(
     least, most = _places(level, seen.position, seen.score, usable, xp)
 
     def good(values: Any) -> Any:
-        # The second best of four: one chain in a spike does not make all the others look lost.
+        # The second best of four: a few draws of a single chain say little about its place.
         return xp.sort(values)[-1 - (usable.sum() + 1) // 4]
 
     far = seen.position.shape[-1] + 10 * step
     far_below = (level < good(level) - far) & (least < good(least) - far)
     below = settings.beyond_chance * vary - np.log(settings.negligible)
-    negligible = most < good(least) - below
+    negligible = most < xp.max(least) - below
     return far_below | (negligible & settled)
 
 
@@ -94,7 +106,9 @@ def _places(level: Any, draws: Any, scores: Any, usable: Any, xp: Any = np) -> t
     and centered draws has a mean of one after many draws, and of less before. Coordinates in which
     a chain has no width are left out.
     """
-    narrow = -xp.log(xp.sqrt(xp.mean(scores**2, axis=1)))
+    peak = xp.max(xp.abs(scores), axis=1)  # its square may be too large for a number
+    share = scores / xp.where(peak > 0, peak, 1.0)[:, None]
+    narrow = -xp.log(peak) - xp.log(xp.mean(share**2, axis=1)) / 2
     wide = xp.fmax(xp.log(xp.std(draws, axis=1)), narrow)
     known = (xp.isfinite(narrow) & xp.isfinite(wide)) | ~usable[:, None]
     known = known.all(axis=0)

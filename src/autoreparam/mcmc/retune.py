@@ -23,7 +23,7 @@ from autoreparam.mcmc.state import RunState
 from autoreparam.mcmc.step_size import FAR, NEAR, REASONABLE, Search, for_gaussian, settled
 from autoreparam.mcmc.trail import Trail, joined_draws
 from autoreparam.mcmc.trajectory import best_length
-from autoreparam.mcmc.warmup import window_of
+from autoreparam.mcmc.warmup import Step, window_of
 from autoreparam.program.move import move
 
 STILL_CLIMBING = (
@@ -63,6 +63,19 @@ def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool)
         state = _use_nuts_where_long(engine, state)
     search = NEAR if searches else _search(state, late, health)
     state = engine.fresh(state, searches or None, search)
+    return _choose_lengths(engine, state) if _adapts_length(engine, state) else state
+
+
+def begin_again(engine: Engine, state: RunState, plan: Sequence[Step]) -> RunState:
+    """The run with another warm-up, for which it has only looked for the posterior so far."""
+    state = replace(
+        state,
+        plan=tuple(plan),
+        settled_at=state.drawn,
+        gradients=state.gradients.all_warmup(),
+        added_windows=state.added_windows + 1,
+    )
+    state = engine.fresh(state)
     return _choose_lengths(engine, state) if _adapts_length(engine, state) else state
 
 

@@ -35,6 +35,10 @@ class Ledger(NamedTuple):
         """The ledger after more gradients for a purpose."""
         return self._replace(**{purpose: getattr(self, purpose) + gradients})
 
+    def all_warmup(self) -> Ledger:
+        """The ledger of a run whose draws were not sampling after all."""
+        return self._replace(warmup=self.warmup + self.sampling, sampling=0)
+
 
 @dataclass(frozen=True)
 class RunState:
@@ -48,6 +52,7 @@ class RunState:
     plan: tuple[Step, ...]  # what is left to do
     gradients: Ledger
     drawn: int = 0  # draws, numbered from the start of warm-up
+    settled_at: int = 0  # the draw before which all are warm-up, whatever they were meant to be
     reports: tuple[dict[str, Any], ...] = ()  # what learning λ saw, one per window
     restarts: int = 0  # of chains that were lost during warm-up
     added_windows: int = 0  # where the ones before taught too little

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
@@ -54,6 +55,17 @@ def plan(warmup: int, draws: int, settings: SamplerSettings = DEFAULTS) -> tuple
         last = number >= len(lengths) - LAST_WINDOWS
         steps += [step._replace(last_window=last) for step in window_of(length)]
     return (*steps, *chunks_of("sampling", draws))
+
+
+def settled(steps: Sequence[Step], at: int) -> list[Step]:
+    """The steps, where those before the draw `at` are warm-up, whatever they were meant to be."""
+    ends = accumulate(step.draws for step in steps)
+    return [
+        step._replace(phase="warmup", window_ends=step.window_ends or end == at)
+        if end <= at
+        else step
+        for step, end in zip(steps, ends)
+    ]
 
 
 def window_of(draws: int) -> list[Step]:

@@ -17,11 +17,12 @@ import numpy as np
 
 from autoreparam.errors import CheckpointError
 from autoreparam.mcmc.engine import Engine
-from autoreparam.mcmc.retune import retune
+from autoreparam.mcmc.health import found_better
+from autoreparam.mcmc.retune import begin_again, retune
 from autoreparam.mcmc.snapshot import pack, pack_trail, unpack, unpack_trail
 from autoreparam.mcmc.state import RunState
 from autoreparam.mcmc.trail import Trail, blank_trail, joined_draws, thinned
-from autoreparam.mcmc.warmup import Step, first_steps
+from autoreparam.mcmc.warmup import Step, first_steps, plan, settled
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.parameterization_file import flat_entry, flat_of
 from autoreparam.results.progress import Progress
@@ -58,7 +59,7 @@ class Session:
     def reload(cls, settings: Settings, engine: Engine, blank: RunState, store: Store) -> Session:
         """The session that a store holds."""
         state = unpack(store.state, blank)
-        steps = _read_steps(store)
+        steps = settled(_read_steps(store), state.settled_at)
         sampled = sum(step.draws for step in steps if step.phase == "sampling")
         settings = replace(settings, draws=max(settings.draws, sampled // state.every))
         left = state.until(settings.draws * state.every - sampled)
@@ -85,10 +86,38 @@ class Session:
             drawn = self.stretches("sampling", self.state.every)
             latents = tuple(site.name for site in self.engine.target.program.latents)
             names = latents if self.large else None
-            self.state = extended(self.engine, self.state, drawn, self.settings.draws, names)
+            longer = extended(self.engine, self.state, drawn, self.settings.draws, names)
+            if longer.plan and self._found_better():
+                self._begin_again()
+            else:
+                self.state = longer
         if self.state.plan and self.store is not None:
             self.store.hold()
         return bool(self.state.plan)
+
+    def _found_better(self) -> bool:
+        """Whether a chain has come to a far better place since warm-up, and there may be another.
+
+        Then everything was learned where there is next to no probability.
+        """
+        state, sampling = self.state, self.of("sampling")
+        before = self.chunks[len(self.chunks) - len(sampling) - 1]
+        if (
+            state.every > 1
+            or state.added_windows >= self.engine.settings.most_added_windows
+            or before.step.phase != "warmup"
+            or before.lam != state.lams[-1]
+        ):
+            return False
+        levels = np.concatenate([chunk.trail.logdensity for chunk in sampling], axis=1)
+        return found_better(before.trail.logdensity, levels, self.engine.target.size)
+
+    def _begin_again(self) -> None:
+        settings = self.settings
+        again = plan(settings.warmup, settings.draws, self.engine.settings)
+        self.state = begin_again(self.engine, self.state, again)
+        steps = settled([chunk.step for chunk in self.chunks], self.state.settled_at)
+        self.chunks = [chunk._replace(step=step) for chunk, step in zip(self.chunks, steps)]
 
     def _phase(self, phase: str, bar: Progress) -> None:
         done, diverging, ess, looked = 0, 0, None, 0.0
@@ -116,13 +145,14 @@ class Session:
         else:
             kept = thinned(trail, (step.draws - 1) % every, every)
         chunk = Chunk(step, before.lams[-1], kept)
+        first = not self.chunks or self.chunks[-1].lam is not chunk.lam
         if step.window_ends:
             window = [*self.window(), kept]
             state = retune(self.engine, state, window, step.last_window)
             check_agreement(state)
         state = replace(state, seconds=before.seconds + time.perf_counter() - began)
         if self.store is not None:
-            self.store.commit(_named(chunk), pack(state), {"step": step})
+            self.store.commit(_named(chunk, first), pack(state), {"step": step})
         self.state, self.chunks = state, [*self.chunks, chunk]
         self._forget()
         return trail
@@ -159,7 +189,10 @@ class Session:
 
     def write_to(self, store: Store) -> None:
         """Writes everything drawn so far to a new store, as if it had been there all along."""
-        store.commit_all([(_named(c), {"step": c.step}) for c in self.chunks], pack(self.state))
+        before = [None, *(chunk.lam for chunk in self.chunks)]
+        named = [_named(c, c.lam is not lam) for c, lam in zip(self.chunks, before)]
+        infos = [{"step": chunk.step} for chunk in self.chunks]
+        store.commit_all([*zip(named, infos)], pack(self.state))
 
     def close(self) -> None:
         """Lets other processes write to the run's store."""
@@ -217,10 +250,10 @@ class Session:
         return ess_of(np.concatenate(drawn, axis=1))
 
 
-def _named(chunk: Chunk) -> dict[str, np.ndarray]:
-    """A chunk as named arrays; sampling has one λ, which the state holds."""
+def _named(chunk: Chunk, first: bool) -> dict[str, np.ndarray]:
+    """A chunk as named arrays, with its λ if it is the first to have it."""
     arrays = pack_trail(chunk.trail)
-    if chunk.step.phase == "warmup":
+    if first:
         leaves = jax.tree.leaves(chunk.lam.with_flat(None))
         arrays |= {f"lam/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
         if chunk.lam.flat is not None:
@@ -239,12 +272,15 @@ def _read_steps(store: Store) -> list[Step]:
 
 
 def _read_chunks(store: Store, steps: list[Step], state: RunState) -> Iterator[Chunk]:
-    own = state.lams[-1]
+    lam = own = state.lams[-1]
     leaves, treedef = jax.tree.flatten(own.with_flat(None))
+    before = "warmup"
     for arrays, step in zip(store.read_chunks(), steps):
-        lam = own
-        if step.phase == "warmup":
+        if "lam/0" in arrays:
             lam = jax.tree.unflatten(treedef, [arrays[f"lam/{i}"] for i in range(len(leaves))])
             text = arrays["flat"].tobytes() if "flat" in arrays else "null"
             lam = lam.with_flat(flat_of(json.loads(text)))
+        elif before != step.phase:  # an older release wrote none with what it sampled
+            lam = own
+        before = step.phase
         yield Chunk(step, lam, unpack_trail(arrays))
