@@ -43,6 +43,18 @@ def test_a_posterior_far_from_zero_is_begun_within_a_few_hundred_nats():
     assert (best - state.chains.logdensity < 300).all()
 
 
+def test_a_precision_whose_prior_is_beyond_numbers_leaves_the_other_sites_theirs():
+    """Half of the draws of a Gamma(0.001, 0.001) are below e^-690."""
+
+    def vague(y):
+        mean = numpyro.sample("mean", dist.Normal(200.0, 100.0))
+        tau = numpyro.sample("tau", dist.Gamma(0.001, 0.001))
+        numpyro.sample("y", dist.Normal(mean, 1 / jnp.sqrt(tau)), obs=y)
+
+    values, _ = started(vague, 250 + np.random.default_rng(0).normal(size=20))
+    assert (np.abs(values["mean"] - 250) < 200).all()
+
+
 def wild(x, y):
     slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
     numpyro.sample("y", dist.Poisson(jnp.exp(slope * x)), obs=y)

@@ -136,6 +136,10 @@ def middle_scale(draws: Any, axis: int = 0) -> np.ndarray:
 
 
 def middle_range(draws: Any, axis: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Median and half the central 90% of values over prior draws."""
-    low, middle, high = np.quantile(np.asarray(draws, float), (0.05, 0.5, 0.95), axis=axis)
-    return middle, (high - low) / 2
+    """Median and half the central 90% of values over prior draws.
+
+    Not finite where these are no numbers, as the logarithms of Gamma(0.001, 0.001) precisions.
+    """
+    with np.errstate(invalid="ignore"):
+        low, middle, high = np.quantile(np.asarray(draws, float), (0.05, 0.5, 0.95), axis=axis)
+        return middle, (high - low) / 2
