@@ -1,7 +1,12 @@
 """Where chains come to the posterior only while sampling, the run warms up once more."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
+from arviz_stats.base import array_stats as az
 from interrupts import interrupted_at
 from test_faults import assert_same
 from test_longer import ASKED, run
@@ -66,3 +71,52 @@ def test_an_interrupt_in_a_second_warmup_loses_nothing(tmp_path, monkeypatch, ca
         np.testing.assert_array_equal(
             resumed["warmup_posterior"][name].values, whole["warmup_posterior"][name].values
         )
+
+
+# Thousands of pelts that the Hudson's Bay Company bought each year from 1900 to 1920.
+HARES = [30, 47.2, 70.2, 77.4, 36.3, 20.6, 18.1, 21.4, 22, 25.4, 27.1, 40.3, 57, 76.6, 52.3, 19.5,
+         11.2, 7.6, 14.6, 16.2, 24.7]  # fmt: skip
+LYNXES = [4, 6.1, 9.8, 35.2, 59.4, 41.7, 19, 13, 8.3, 9.1, 7.4, 8, 12.3, 19.5, 45.7, 51.1, 29.7,
+          15.8, 9.7, 10.1, 8.6]  # fmt: skip
+STEPS = 10  # a year
+
+
+def predators_and_prey(pelts):
+    """Lotka and Volterra's equations, with Runge and Kutta's steps."""
+    usual = jnp.array([1.0, 0.05, 1.0, 0.05])
+    rates = numpyro.sample("rates", dist.TruncatedNormal(usual, usual / 2, low=0.0).to_event(1))
+    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 1.0).expand([2]).to_event(1))
+    first = numpyro.sample("first", dist.LogNormal(jnp.log(10.0), 1.0).expand([2]).to_event(1))
+
+    def slope(z):
+        return z * jnp.stack([rates[0] - rates[1] * z[1], rates[3] * z[0] - rates[2]])
+
+    def step(z, _):
+        one = slope(z)
+        two = slope(z + one / (2 * STEPS))
+        three = slope(z + two / (2 * STEPS))
+        four = slope(z + three / STEPS)
+        return z + (one + 2 * two + 2 * three + four) / (6 * STEPS), None
+
+    def year(z, _):
+        z, _ = jax.lax.scan(step, z, None, STEPS)
+        return z, z
+
+    _, later = jax.lax.scan(year, first, None, len(pelts) - 1)
+    level = jnp.log(jnp.maximum(jnp.concatenate([first[None], later]), 1e-10))
+    numpyro.sample("pelts", dist.LogNormal(level, noise).to_event(2), obs=pelts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 3])
+def test_chains_leave_a_mode_without_cycles(seed):
+    """It holds e^-44 of the posterior, and is where nearly all chains begin."""
+    pelts = np.stack([HARES, LYNXES], axis=1)
+    tree = ar.sample(predators_and_prey, (pelts,), seed=seed, progress=False)
+    for name, mean, width in (
+        ("rates", [0.548, 0.0278, 0.799, 0.0241], 0.01),
+        ("noise", 0.25, 0.01),
+    ):
+        values = tree["posterior"][name].values
+        assert np.abs(values.mean(axis=(0, 1)) - mean).max() < width
+        assert np.max(az.rhat(values, chain_axis=0, draw_axis=1)) < 1.02
