@@ -198,6 +198,24 @@ def test_one_chain_in_a_spike_does_not_make_the_others_look_lost(height, settled
         assert judge(trail._replace(position=position, score=score), few).sound.all()
 
 
+@pytest.mark.parametrize("flat", [3, 10])
+@pytest.mark.parametrize("width", [1e2, 1e4])
+@pytest.mark.parametrize("odds", [-20.0, -40.0])
+def test_a_chain_that_hardly_moves_on_a_plateau_does_not_make_the_others_look_lost(
+    flat, width, odds
+):
+    """Near the middle of something wide scores are small, whatever is far away."""
+    size, rng = 10, np.random.default_rng(3)
+    position = rng.normal(size=(CHAINS, DRAWS, size))
+    position[0, :, :flat] = np.cumsum(0.3 * rng.normal(size=(DRAWS, flat)), axis=0)
+    widths = np.ones((CHAINS, 1, size))
+    widths[0, 0, :flat] = width
+    score = -position / widths**2
+    levels = 0.5 * np.sum(position * score, axis=-1)
+    levels[0] += odds - flat * np.log(width)
+    assert judge(window(levels, position, score)).sound[1:].all()
+
+
 def test_one_chain_that_found_a_far_more_probable_place_is_enough():
     np.testing.assert_array_equal(judge(shifted(0, 50.0)).sound, [True, False, False, False])
 

@@ -286,3 +286,16 @@ def test_calls_are_long_only_where_a_draw_of_all_their_chains_is_little_work(ses
     )
     assert (few.at_once, many.at_once) == (100, 25)
     assert replace(few, work=10_000).at_once == 25
+
+
+def test_steps_are_not_looked_for_where_no_window_is_left_to_check_them(session):
+    engine = session.engine
+    first = first_state(engine, SETTINGS, "auto", None, Progress(False))
+    trail = engine.draw(first, 50)
+    window = Step("warmup", 50, window_ends=True, last_window=True)
+    state = engine.fresh(replace(first, plan=(window,), added_windows=3))
+    easy = trail.info._replace(acceptance_rate=np.ones_like(trail.logdensity)[..., None])
+    steps = np.full_like(trail.step_size, state.tunings[0].step_size)
+    state = retune(engine, state, [trail._replace(step_size=steps, info=easy)], last=True)
+    assert state.plan == (window,)
+    assert not np.any(state.adaptation.active)

@@ -160,8 +160,9 @@ def test_chains_together_equal_chains_one_by_one(kernel):
 
 
 def test_the_ledger_counts_every_leapfrog_step():
-    # A warm-up so long that no trajectory overflows, which would end it early.
-    tree = ar.sample(groups, (Y,), kernel="hmc", num_steps=7, draws=50, warmup=100, progress=False)
+    # With steps so short that no trajectory overflows, which would end it early.
+    tree = ar.sample(groups, (Y,), kernel="hmc", num_steps=7, draws=50, warmup=100,
+                     target_accept=0.95, progress=False)  # fmt: skip
     steps = tree["sample_stats"]["n_steps"].values
     assert tree.attrs["gradients_sampling"] == steps.sum()
     # A second try takes twice as many, and the way back from it as many as the first.

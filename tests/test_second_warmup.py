@@ -13,6 +13,7 @@ from test_longer import ASKED, run
 from test_sampling import Y, groups
 
 import autoreparam as ar
+from autoreparam.errors import SamplingError
 from autoreparam.mcmc.health import found_better
 from autoreparam.run import session as session_module
 from autoreparam.run.session import Session
@@ -33,14 +34,37 @@ def test_a_chain_that_rises_far_has_found_a_better_place(rise, at, found):
     assert found_better(before, levels(rise, at), 10) == found
 
 
+@pytest.mark.parametrize("size", [1, 5])
+@pytest.mark.parametrize("chains", [4, 64])
+def test_chains_that_mix_slowly_have_not_found_a_better_place(size, chains):
+    for seed in range(5):
+        rng, position = np.random.default_rng(seed), np.zeros((700, chains, size))
+        position[0] = rng.normal(size=(chains, size))
+        for i in range(1, 700):
+            noise = rng.normal(size=(chains, size))
+            position[i] = 0.98 * position[i - 1] + np.sqrt(1 - 0.98**2) * noise
+        found = -0.5 * np.sum(position**2, axis=-1).T
+        assert not found_better(found[:, :50], found[:, 50:], size)
+
+
+def test_where_warmup_ended_does_not_depend_on_chunks(tmp_path, better_once):
+    seen = []
+    for path in (None, tmp_path / "run"):
+        run(checkpoint=path)
+        seen.append(better_once[0])
+        better_once.clear()
+    assert seen[0] == seen[1]
+    assert seen[0][0] == (2, 6)  # a tenth of 60
+
+
 @pytest.fixture
 def better_once(monkeypatch):
     """Chains of the first sampling phase come to a better place, others do not."""
     looks = []
 
     def found(before, levels, size):
-        looks.append(levels.shape)
-        return len(looks) == 1 and before.shape[1] > 0
+        looks.append((before.shape, levels.shape))
+        return len(looks) == 1
 
     monkeypatch.setattr(session_module, "found_better", found)
     return looks
@@ -48,7 +72,7 @@ def better_once(monkeypatch):
 
 def test_a_second_warmup_replaces_the_first_and_what_was_sampled_after_it(better_once):
     once, tree = run(most_every=1), run(save_warmup=True)
-    assert better_once[0] == (2, ASKED)
+    assert better_once[0][1] == (2, ASKED)
     assert tree.attrs["added_windows"] == once.attrs["added_windows"] + 1
     assert tree["posterior"].sizes["draw"] == ASKED
     assert tree["warmup_posterior"].sizes["draw"] >= 2 * 60 + ASKED
@@ -59,7 +83,7 @@ def test_a_second_warmup_replaces_the_first_and_what_was_sampled_after_it(better
 
 @pytest.mark.parametrize("call", [8, 12, 16])
 def test_an_interrupt_in_a_second_warmup_loses_nothing(tmp_path, monkeypatch, call):
-    monkeypatch.setattr(Session, "_found_better", lambda self: self.state.settled_at == 0)
+    monkeypatch.setattr(Session, "_found_better", lambda self: self.state.warmup_until == 0)
     whole = run(save_warmup=True)
     with interrupted_at(call):
         tree = run(save_warmup=True, checkpoint=tmp_path / "run")
@@ -71,6 +95,25 @@ def test_an_interrupt_in_a_second_warmup_loses_nothing(tmp_path, monkeypatch, ca
         np.testing.assert_array_equal(
             resumed["warmup_posterior"][name].values, whole["warmup_posterior"][name].values
         )
+
+
+def test_a_failure_in_a_second_warmup_leaves_the_draws_on_disk(tmp_path, monkeypatch, better_once):
+    monkeypatch.chdir(tmp_path)
+    again = session_module.warm_up_again
+
+    def fail(*given):
+        def full(*_):
+            raise MemoryError
+
+        monkeypatch.setattr(Session, "_advance", full)
+        return again(*given)
+
+    monkeypatch.setattr(session_module, "warm_up_again", fail)
+    with pytest.raises(SamplingError, match="the draws are safe"):
+        run()
+    monkeypatch.undo()
+    (folder,) = tmp_path.glob("autoreparam-run-*")
+    assert ar.resume(folder, groups, (Y,), progress=False)["posterior"].sizes["draw"] == ASKED
 
 
 # Thousands of pelts that the Hudson's Bay Company bought each year from 1900 to 1920.

@@ -257,3 +257,10 @@ def test_principal_directions_are_those_of_singular_values(count, size):
     assert _principal(rows, most=size).shape == (size, size)
     still = _principal(np.zeros((count, size)))
     np.testing.assert_allclose(still @ still.T, np.eye(len(still)), atol=1e-12)
+
+
+def test_scores_that_are_no_numbers_are_outliers_however_many():
+    score = np.random.default_rng(0).normal(size=(100, 3))
+    score[:40, 1], score[40, 2], score[41] = np.nan, np.inf, 1e6
+    assert np.flatnonzero(~not_outlying(score)).tolist() == [*range(42)]
+    assert not not_outlying(np.full((5, 2), np.nan)).any()

@@ -14,6 +14,7 @@ from autoreparam.mcmc.trail import Trail
 
 ENOUGH_CHAINS = 64  # to know whether they are apart
 ENOUGH_NUMBERS = 2**24  # in all draws, to know how wide they are
+NOT_AT_ALL = 1e-30  # of the square of a place's width: a chain that has not moved through it
 
 
 class Health(NamedTuple):
@@ -28,10 +29,10 @@ def judge(window: Trail, settings: SamplerSettings = DEFAULTS) -> Health:
     """The health of a window's chains.
 
     A chain is lost if it does not move; if it is far below the others, by more than the dimension
-    and ten times what chains move by, and its place is not that much wider; or if there is next to
-    no probability where it is, once its draws tell. Chains climb if the second half of a window is
-    above the first by half the dimension and more. They are apart if R-hat says that their means
-    differ by more than their standard deviations.
+    and ten times what chains move by, and its place is not that much wider; or, once draws tell, if
+    there is next to no probability where it is, compared to where the best of the others is. Chains
+    climb if the second half of a window is above the first by half the dimension and more. They are
+    apart if R-hat says that their means differ by more than their standard deviations.
     """
     levels, size = np.asarray(window.logdensity, float), window.position.shape[-1]
     chains, draws = levels.shape
@@ -57,16 +58,16 @@ def judge(window: Trail, settings: SamplerSettings = DEFAULTS) -> Health:
     return Health(sound, bool(np.median(rises) > far_up(size, step)), apart)
 
 
-def far_up(size: int, step: float) -> float:
+def far_up(size: int, step: Any) -> Any:
     """The rise of a chain's level that shows that it came from somewhere else."""
     return size / 2 + 3 * step
 
 
 def found_better(before: np.ndarray, levels: np.ndarray, size: int) -> bool:
-    """Whether a chain's levels have risen far above those of its last draws `before`."""
+    """Whether the best of the chains is far above where any of them was `before`."""
     step = 1.5 * float(np.median(np.abs(np.diff(levels, axis=1))))
-    rises = levels[:, levels.shape[1] // 2 :].mean(axis=1) - before.mean(axis=1)
-    return bool(np.max(rises) > far_up(size, step))
+    late = levels[:, levels.shape[1] // 2 :].mean(axis=1)
+    return bool(late.max() - before.mean(axis=1).max() > far_up(size, step))
 
 
 def are_lost(
@@ -86,7 +87,7 @@ def are_lost(
     least, most = _places(level, seen.position, seen.score, usable, xp)
 
     def good(values: Any) -> Any:
-        # The second best of four: a few draws of a single chain say little about its place.
+        # The second best of four: by a few draws a single chain's place may look far too good.
         return xp.sort(values)[-1 - (usable.sum() + 1) // 4]
 
     far = seen.position.shape[-1] + 10 * step
@@ -101,10 +102,10 @@ def _places(level: Any, draws: Any, scores: Any, usable: Any, xp: Any = np) -> t
 
     Level plus entropy, up to what is the same for all chains. Whatever the shape of a place, its
     entropy is at most that of a Gaussian with the same standard deviations, and at least that of
-    one whose precisions are the mean squares of the scores. Where a chain has hardly moved, its few
-    scores may all be small by chance, and the lower bound is lowered: minus the product of scores
-    and centered draws has a mean of one after many draws, and of less before. Coordinates in which
-    a chain has no width are left out.
+    one whose precisions are the mean squares of the scores. Along a coordinate in which a chain has
+    hardly moved, its scores may all be small by chance, and the lower bound is lowered: minus the
+    product of scores and centered draws has a mean of one after many draws, and of less before.
+    Coordinates in which a chain has no width are left out.
     """
     peak = xp.max(xp.abs(scores), axis=1)  # its square may be too large for a number
     share = scores / xp.where(peak > 0, peak, 1.0)[:, None]
@@ -112,9 +113,9 @@ def _places(level: Any, draws: Any, scores: Any, usable: Any, xp: Any = np) -> t
     wide = xp.fmax(xp.log(xp.std(draws, axis=1)), narrow)
     known = (xp.isfinite(narrow) & xp.isfinite(wide)) | ~usable[:, None]
     known = known.all(axis=0)
-    moved = -xp.mean((draws - draws.mean(axis=1, keepdims=True)) * scores, axis=(1, 2))
-    moved = xp.log(xp.clip(moved, 1e-3, 1.0)) / 2  # noise may make it zero or negative
-    least = xp.sum(xp.where(known, narrow + moved[:, None], 0), axis=-1)
+    moved = -xp.mean((draws - draws.mean(axis=1, keepdims=True)) * scores, axis=1)
+    moved = xp.log(xp.clip(moved, NOT_AT_ALL, 1.0)) / 2  # noise may make it zero or negative
+    least = xp.sum(xp.where(known, narrow + moved, 0), axis=-1)
     most = xp.sum(xp.where(known, wide, 0), axis=-1)
     return xp.where(usable, level + least, -xp.inf), xp.where(usable, level + most, -xp.inf)
 

@@ -55,19 +55,24 @@ class Late:
         own = drawn.slots[-1].lam
         if lam is not own:
             position, score, _ = move(engine.target, position, score, own, lam)
-        kept = not_outlying(score, engine.settings)
+        kept = not_outlying(score, engine.settings) & np.isfinite(position).all(axis=1)
         return position[kept], score[kept]
 
 
 def not_outlying(score: np.ndarray, settings: SamplerSettings = DEFAULTS) -> np.ndarray:
     """Which draws do not have scores that are extreme outliers, which are at most three in ten.
 
-    Otherwise a single draw where the posterior is steep would dominate every variance.
+    Otherwise a single draw where the posterior is steep would dominate every variance. Those that
+    are no numbers are outliers, however many.
     """
-    distance = np.abs(score - np.median(score, axis=0))
+    finite = np.isfinite(score).all(axis=1)
+    if not finite.any():
+        return finite
+    distance = np.abs(score[finite] - np.median(score[finite], axis=0))
     usual = np.median(distance, axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        worst = np.nan_to_num(
-            np.max(distance / usual, axis=1, where=usual > 0, initial=0), nan=np.inf
-        )
-    return worst <= max(settings.outlying, np.quantile(worst, 1 - settings.most_outliers))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        worst = np.max(distance / usual, axis=1, where=usual > 0, initial=0)
+    most = max(settings.outlying, np.quantile(worst, 1 - settings.most_outliers))
+    kept = np.zeros(len(score), bool)
+    kept[finite] = worst <= most
+    return kept

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import erfinv
 
-from autoreparam.mcmc.health import are_lost
+from autoreparam.mcmc.health import are_lost, far_up
 from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.interleaved import carry_state
 from autoreparam.mcmc.many import Fit
@@ -65,7 +65,7 @@ def _late(trail: Trail, count: Array) -> Late:
     sound = sound | ~sound.any()
     rise = levels[:, half:].mean(axis=1) - levels[:, :half].mean(axis=1)
     rise = jnp.nanmedian(jnp.where(sound, rise, jnp.nan))
-    return Late(late, fresh, sound, rise > size / 2 + 3 * step)
+    return Late(late, fresh, sound, rise > far_up(size, step))
 
 
 @partial(often, static_argnames="learner")
@@ -94,6 +94,8 @@ def retune(
             move = jax.vmap(target.carry, (0, 0, None, None))
             position, score, _ = move(position, score, lam, found)
             weights = counted * _usual(score, counted)
+            # Those that do not count may be no numbers any more.
+            position, score = (jnp.where(weights[:, None] > 0, x, 0) for x in (position, score))
             carry = jax.vmap(partial(carry_state, target), (0, None, None))
             fit = fit._replace(lam=found, chains=carry(fit.chains, lam, found))
         ratio = _variance(position, weights) / _variance(score, weights)

@@ -269,7 +269,9 @@ def _less_noise(scale: np.ndarray, x: np.ndarray, errors: float) -> np.ndarray:
 def fastest(
     metric: Metric, position: np.ndarray, score: np.ndarray, settings: SamplerSettings = DEFAULTS
 ) -> float:
-    """The highest frequency in these coordinates: it limits the step size."""
+    """The highest frequency in these coordinates: it limits the step size. NaN without draws."""
+    if not len(position):
+        return np.nan
     _, rows = metric.whiten(*_few(position, score, settings, QUICK))
     rows = rows - rows.mean(axis=0)
     if not _squarable(rows):

@@ -61,19 +61,23 @@ def retune(engine: Engine, state: RunState, window: Sequence[Trail], last: bool)
         state = _choose_stages(engine, state)
     if engine.policy.may_change and state.plan and state.plan[0].last_window:
         state = _use_nuts_where_long(engine, state)
-    search = NEAR if searches else _search(state, late, health)
-    state = engine.fresh(state, searches or None, search)
+    way = NEAR if searches else _search(state, late, health)
+    state = engine.fresh(state, searches or None, way)
     return _choose_lengths(engine, state) if _adapts_length(engine, state) else state
 
 
-def begin_again(engine: Engine, state: RunState, plan: Sequence[Step]) -> RunState:
+def warm_up_again(
+    engine: Engine, state: RunState, plan: Sequence[Step], target_accept: float
+) -> RunState:
     """The run with another warm-up, for which it has only looked for the posterior so far."""
     state = replace(
         state,
         plan=tuple(plan),
-        settled_at=state.drawn,
+        warmup_until=state.drawn,
         gradients=state.gradients.all_warmup(),
         added_windows=state.added_windows + 1,
+        kernel=engine.policy.kernel,
+        target_accept=target_accept,
     )
     state = engine.fresh(state)
     return _choose_lengths(engine, state) if _adapts_length(engine, state) else state
@@ -169,11 +173,10 @@ def _confirmed(
     """
     adapted = _adapted(state)
     longer = bool(np.log(found / _sizes(state)).max() > 0.99 * settings.near)
-    searches = longer and not adapted
+    may_add = state.added_windows < settings.most_added_windows
+    searches = longer and not adapted and may_add
     if not (searches or adapted) or (state.plan and state.plan[0].last_window):
         return state, searches
-    if state.added_windows >= settings.most_added_windows:
-        return state, False
     window = [step._replace(last_window=True) for step in window_of(draws)]
     plan = (*window, *state.plan)
     return replace(state, plan=plan, added_windows=state.added_windows + 1), searches

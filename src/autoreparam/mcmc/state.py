@@ -52,10 +52,10 @@ class RunState:
     plan: tuple[Step, ...]  # what is left to do
     gradients: Ledger
     drawn: int = 0  # draws, numbered from the start of warm-up
-    settled_at: int = 0  # the draw before which all are warm-up, whatever they were meant to be
+    warmup_until: int = 0  # draws before this one are warm-up, whatever they were meant to be
     reports: tuple[dict[str, Any], ...] = ()  # what learning λ saw, one per window
     restarts: int = 0  # of chains that were lost during warm-up
-    added_windows: int = 0  # where the ones before taught too little
+    added_windows: int = 0  # where others taught too little; second warm-ups count as one each
     every: int = 1  # how many draws it takes to keep one; doubled where chains mix slowly
     notes: tuple[str, ...] = ()  # what the user should be told
     seconds: float = 0.0  # of the whole run

@@ -57,12 +57,12 @@ def plan(warmup: int, draws: int, settings: SamplerSettings = DEFAULTS) -> tuple
     return (*steps, *chunks_of("sampling", draws))
 
 
-def settled(steps: Sequence[Step], at: int) -> list[Step]:
-    """The steps, where those before the draw `at` are warm-up, whatever they were meant to be."""
+def as_warmup(steps: Sequence[Step], until: int) -> list[Step]:
+    """The steps, where those up to the draw `until` are warm-up, whatever they were meant to be."""
     ends = accumulate(step.draws for step in steps)
     return [
-        step._replace(phase="warmup", window_ends=step.window_ends or end == at)
-        if end <= at
+        step._replace(phase="warmup", window_ends=True)
+        if end <= until and step.phase == "sampling"
         else step
         for step, end in zip(steps, ends)
     ]

@@ -174,9 +174,7 @@ def _prior_ranges(target: Target, radius: float) -> tuple[np.ndarray, np.ndarray
     centers, widths = [], []
     for site in target.program.latents:
         plain = np.zeros(site.unconstrained_shape), np.full(site.unconstrained_shape, radius)
-        ranges = target.program.prior_ranges.get(site.name, plain)
-        known = np.isfinite(ranges).all(axis=0)
-        center, width = np.where(known, ranges, plain)
+        center, width = target.program.prior_ranges.get(site.name, plain)
         centers.append(np.ravel(center))
         widths.append(np.ravel(width))
     dtype = target.program.dtype

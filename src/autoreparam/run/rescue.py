@@ -43,7 +43,7 @@ def rescuing() -> Iterator[Kept]:
         if kept.tree is not None and isinstance(error, KeyboardInterrupt):
             return
         session, lost = kept.session, loss(error)
-        if session is None or not session.of("sampling") or isinstance(error, CheckpointError):
+        if session is None or not session.has_sampled or isinstance(error, CheckpointError):
             if lost:
                 raise SamplingError(lost) from error
             raise

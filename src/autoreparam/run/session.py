@@ -18,11 +18,11 @@ import numpy as np
 from autoreparam.errors import CheckpointError
 from autoreparam.mcmc.engine import Engine
 from autoreparam.mcmc.health import found_better
-from autoreparam.mcmc.retune import begin_again, retune
+from autoreparam.mcmc.retune import retune, warm_up_again
 from autoreparam.mcmc.snapshot import pack, pack_trail, unpack, unpack_trail
 from autoreparam.mcmc.state import RunState
 from autoreparam.mcmc.trail import Trail, blank_trail, joined_draws, thinned
-from autoreparam.mcmc.warmup import Step, first_steps, plan, settled
+from autoreparam.mcmc.warmup import Step, as_warmup, first_steps, plan
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.parameterization_file import flat_entry, flat_of
 from autoreparam.results.progress import Progress
@@ -59,7 +59,7 @@ class Session:
     def reload(cls, settings: Settings, engine: Engine, blank: RunState, store: Store) -> Session:
         """The session that a store holds."""
         state = unpack(store.state, blank)
-        steps = settled(_read_steps(store), state.settled_at)
+        steps = as_warmup(_read_steps(store), state.warmup_until)
         sampled = sum(step.draws for step in steps if step.phase == "sampling")
         settings = replace(settings, draws=max(settings.draws, sampled // state.every))
         left = state.until(settings.draws * state.every - sampled)
@@ -96,27 +96,32 @@ class Session:
         return bool(self.state.plan)
 
     def _found_better(self) -> bool:
-        """Whether a chain has come to a far better place since warm-up, and there may be another.
+        """Whether a chain has come to a far better place since warm-up, and may warm up again.
 
         Then everything was learned where there is next to no probability.
         """
         state, sampling = self.state, self.of("sampling")
-        before = self.chunks[len(self.chunks) - len(sampling) - 1]
+        warmup = [chunk.step for chunk in self.chunks[: len(self.chunks) - len(sampling)]]
+        window = [*takewhile(lambda step: not step.window_ends, reversed(warmup[:-1]))]
+        last = self.chunks[len(warmup) - len(window) - 1 : len(warmup)] if warmup else []
         if (
             state.every > 1
             or state.added_windows >= self.engine.settings.most_added_windows
-            or before.step.phase != "warmup"
-            or before.lam != state.lams[-1]
+            or not last
+            or any(chunk.lam != state.lams[-1] for chunk in last)
         ):
             return False
-        levels = np.concatenate([chunk.trail.logdensity for chunk in sampling], axis=1)
-        return found_better(before.trail.logdensity, levels, self.engine.target.size)
+        before, levels = (
+            np.concatenate([chunk.trail.logdensity for chunk in chunks], axis=1)
+            for chunks in (last, sampling)
+        )
+        return found_better(before, levels, self.engine.target.size)
 
     def _begin_again(self) -> None:
-        settings = self.settings
+        settings, steps = self.settings, [chunk.step for chunk in self.chunks]
         again = plan(settings.warmup, settings.draws, self.engine.settings)
-        self.state = begin_again(self.engine, self.state, again)
-        steps = settled([chunk.step for chunk in self.chunks], self.state.settled_at)
+        self.state = warm_up_again(self.engine, self.state, again, settings.target_accept)
+        steps = as_warmup(steps, self.state.warmup_until)
         self.chunks = [chunk._replace(step=step) for chunk, step in zip(self.chunks, steps)]
 
     def _phase(self, phase: str, bar: Progress) -> None:
@@ -186,6 +191,11 @@ class Session:
             for i, chunk in enumerate(self.chunks):
                 light = chunk.trail._replace(position=None, score=None)
                 self.chunks[i] = chunk._replace(trail=light)
+
+    @property
+    def has_sampled(self) -> bool:
+        """Whether there are draws of a sampling phase, even if they are warm-up by now."""
+        return self.state.warmup_until > 0 or bool(self.of("sampling"))
 
     def write_to(self, store: Store) -> None:
         """Writes everything drawn so far to a new store, as if it had been there all along."""
