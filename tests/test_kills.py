@@ -34,7 +34,6 @@ each_kind = pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.xdist_group(GROUPS[kind])) for kind in KINDS]
 )
 KILLS = 13  # per kind and way of killing: 104 in all
-LAST = 16  # chunks of a whole run
 LIMIT = 120  # seconds that a process may take
 
 
@@ -56,9 +55,9 @@ def whole(zygote, tmp_path_factory):
             # Once more for the programs that only resuming needs.
             finish(zygote, kind=kind, path=str(folder / kind), out=str(folder / f"{kind}.npz"))
             found[kind] = dict(np.load(folder / f"{kind}.npz"))
-            assert chunks(folder / kind) == LAST
         return found[kind]
 
+    of.last = lambda kind: chunks(folder / kind)  # of its chunks
     return of
 
 
@@ -101,7 +100,7 @@ def test_a_run_killed_at_random_moments_ends_in_the_same_draws(tmp_path, zygote,
         before = 0
         while not os.path.exists(out):
             child = zygote.begin(kind=kind, path=path, out=out, only_read=True)
-            goal = min(before + rng.randint(1, 4), LAST)
+            goal = min(before + rng.randint(1, 4), whole.last(kind))
             wait_for(partial(reached, path, goal, out), zygote, child)
             time.sleep(rng.uniform(0, 0.05))
             if killed < KILLS:
@@ -119,7 +118,7 @@ def test_a_run_killed_after_its_last_draw_has_it(tmp_path, zygote, whole, kind):
     expected, path, out = whole(kind), str(tmp_path / "run"), str(tmp_path / "out.npz")
     job = {"kind": kind, "path": path, "out": out, "only_read": True}
     assert zygote.wait(zygote.begin(**job, dies_at_the_end=True)) == -signal.SIGKILL
-    assert chunks(path) == LAST
+    assert chunks(path) == whole.last(kind)
     assert not os.path.exists(out)
     finish(zygote, **job)
     assert_draws(out, expected)
