@@ -226,9 +226,8 @@ def resume(
     shown = Shown(var_names, coords, dims, log_likelihood, posterior_predictive, brought).checked()
     check_flag("progress", progress)
     store = Store.open(as_path(checkpoint, "checkpoint"), alone=leads())
-    with rescuing() as kept, only_new(), ExitStack() as stack:
+    with rescuing() as kept, only_new(), one_thread(), ExitStack() as stack:
         stack.callback(store.close)
-        stack.enter_context(one_thread())
         settings = _settings_of(store, draws)
         stack.enter_context(
             in_precision("double" if store.identity.get("dtype") == "float64" else "single")
