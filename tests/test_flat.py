@@ -1,6 +1,7 @@
 """Flat directions: their map by law, how they are found, and few groups against exact answers."""
 
 import sys
+from dataclasses import replace
 
 import arviz_stats
 import jax
@@ -44,7 +45,8 @@ def any_directions(rng):
     shapes = {"mu": (), "a": (3,), "b": (4,)}
     usual = {name: rng.uniform(0.5, 2, shape) for name, shape in shapes.items()}
     borrowed = {name: rng.normal(size=(2, *shape)) for name, shape in shapes.items()}
-    return Flat(moves, apart, usual, borrowed)
+    follows = {name: 1.0 * rng.integers(0, 2, (2, *shape)) for name, shape in shapes.items()}
+    return Flat(moves, apart, usual, borrowed, follows)
 
 
 @pytest.fixture(params=range(2))
@@ -117,7 +119,8 @@ def test_a_mask_that_follows_what_moves_changes_nothing():
         target = Target(ar.inspect(model))
         moves = {"mu": np.ones(1), "a": np.zeros((1, 3))}
         apart = {"mu": np.ones(1), "a": -np.ones((1, 3))}
-        flat = Flat(moves, apart, {"a": np.ones(3)}, {"a": np.zeros((1, 3))})
+        none = {"a": np.zeros((1, 3))}
+        flat = Flat(moves, apart, {"a": np.ones(3)}, none, {"a": np.ones((1, 3))})
         lam = (
             ar.Parameterization.constant(target.program, 0.4).with_flat(flat).check(target.program)
         )
@@ -342,7 +345,7 @@ def test_directions_of_another_model_are_refused():
     wrong = ar.Parameterization.centered(other).with_flat(flat)
     with pytest.raises(ParameterizationError, match="flat directions"):
         wrong.check(other)
-    moved = Flat({**flat.moves, "mu": 2 * flat.moves["mu"]}, flat.apart, flat.usual, flat.borrowed)
+    moved = replace(flat, moves={**flat.moves, "mu": 2 * flat.moves["mu"]})
     with pytest.raises(ParameterizationError, match="flat directions"):
         ar.Parameterization.centered(program).with_flat(moved).check(program)
     text = ar.Parameterization.centered(program).with_flat(flat).to_json()

@@ -4,13 +4,14 @@ In the coordinates of the model as written, the score of a draw along a directio
 the prior, which is known, and that of everything else. Where the latter is next to nothing in all
 draws, the direction is flat. Two kinds are looked for: a single element, which only others' priors
 depend on, and a single element against all of a site, with the coefficients that make the rest of
-its score a combination of theirs.
+its score a combination of theirs. What is around the elements of that site moves with them: levels
+below, in a nested model.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,11 +57,18 @@ def with_directions(
             flat = known
     if flat is None:
         return {}
+    apart = [name for name in flat.usual if np.any(flat.apart[name])]
     moved = {
-        "flat": {n: informed[n] for n in flat.usual},
-        "flat_centered": dict.fromkeys(flat.usual, 1.0),
+        "flat": {n: informed[n] for n in apart},
+        "flat_centered": dict.fromkeys(apart, 1.0),
     }
     return {name: best.replace(own).with_flat(flat) for name, own in moved.items()}
+
+
+class _Direction(NamedTuple):
+    element: int  # the single one
+    moves: np.ndarray  # one per element; of the single one, 1
+    spread: float  # how much its width varies, in its logarithm
 
 
 class _Elements:
@@ -84,21 +92,24 @@ class _Elements:
         ends = np.cumsum([0, *(site.size for site in sites.values())])
         self.columns = {name: np.arange(ends[i], ends[i + 1]) for i, name in enumerate(sites)}
         small = [n for n, site in sites.items() if site.size <= settings.most_single]
-        self.slopes, unknown = self._slopes(small)
+        self.slopes, unknown = self._slopes()
         self.single = [p for n in small if n not in unknown for p in self.columns[n]]
         self.rest = self.score - self._prior(np.eye(len(at)))
+        # How far everything moves if one element does, and what is around it.
+        self.carried = np.linalg.inv(np.eye(len(at)) - self.slopes)
 
-    def _slopes(self, small: list[str]) -> tuple[np.ndarray, set[str]]:
+    def _slopes(self) -> tuple[np.ndarray, set[str]]:
         """The derivatives of all locations; the sites that they depend on in unknown ways."""
         slopes, unknown = np.zeros((self.loc.shape[1],) * 2), set[str]()
         for name, site in self.sites.items():
             if not site.loc_parents:
                 continue
-            own, known = self.columns[name], [p for p in site.loc_parents if p in small]
+            own, known = self.columns[name], [p for p in site.loc_parents if p in self.sites]
             causes = [column for p in known for column in self.columns[p]]
             x, y = (z - z.mean(axis=0) for z in (self.free[:, causes], self.loc[:, own]))
             found = _solved(x, y)
             exact = np.abs(y - x @ found).max() <= self.settings.exact * np.abs(y).max()
+            exact &= len(x) >= 2 * len(causes)
             if not exact or len(known) < len(site.loc_parents):
                 unknown.update(site.loc_parents)
             slopes[np.ix_(own, causes)] = found.T
@@ -117,32 +128,32 @@ class _Elements:
         found = [self.alone(p) for p in self.single]
         others = [p for p, one in zip(self.single, found) if one is None]
         found += [self.against(p, site) for site in groups for p in others]
-        ranked = sorted((one for one in found if one is not None), key=lambda one: -one[0])
-        chosen = [moves for spread, moves in ranked if spread > self.settings.uneven]
-        return self.flat(np.stack(chosen[: self.settings.most_flat])) if chosen else None
+        ranked = sorted((one for one in found if one is not None), key=lambda one: -one.spread)
+        chosen = [one for one in ranked if one.spread > self.settings.uneven]
+        return self.flat(chosen[: self.settings.most_flat]) if chosen else None
 
-    def alone(self, element: int) -> Any:
-        """What `_judged` says about an element that others' locations depend on."""
+    def alone(self, element: int) -> _Direction | None:
+        """That of an element that others' locations depend on, if it is flat."""
         if not self.slopes[:, element].any():
             return None
         moves = np.zeros(self.free.shape[1])
         moves[element] = 1
-        return self._judged(moves, self.score[:, element])
+        return self._judged(element, moves, self.score[:, element])
 
-    def against(self, element: int, site: Site) -> Any:
-        """What it says about an element that the elements of a site make up for."""
+    def against(self, element: int, site: Site) -> _Direction | None:
+        """That of an element that the elements of a site make up for, if they do."""
         own = self.columns[site.name]
         if element in own or len(self.rest) < 2 * len(own):
             return None
         moves = np.zeros(self.free.shape[1])
         moves[element] = 1
-        found = _solved(self.rest[:, own], self.rest[:, element])
+        found = _solved(self.rest @ self.carried[:, own], self.rest[:, element])
         found[np.abs(found) < self.settings.exact * np.abs(found).max()] = 0
-        moves[own] = -found
-        return self._judged(moves, self.rest[:, element])
+        moves -= self.carried[:, own] @ found
+        return self._judged(element, moves, self.rest[:, element])
 
-    def _judged(self, moves: np.ndarray, scores: np.ndarray) -> Any:
-        """How much the width of a direction varies, and the direction, if it is flat.
+    def _judged(self, element: int, moves: np.ndarray, scores: np.ndarray) -> _Direction | None:
+        """The direction, if it is flat.
 
         Next to these scores, and to the prior's precision, nothing else is left along it.
         """
@@ -150,7 +161,8 @@ class _Elements:
         left = np.mean((self.rest @ moves) ** 2)
         exact, flat = self.settings.exact**2 * np.mean(scores**2), self.settings.flat
         least = min(exact, flat * np.mean(precision))
-        return (np.std(np.log(precision)) / 2, moves) if left <= least else None
+        spread = float(np.std(np.log(precision)) / 2)
+        return _Direction(element, moves, spread) if left <= least else None
 
     def _precision(self, moves: np.ndarray) -> np.ndarray:
         """That of the priors along a direction, for each draw."""
@@ -164,8 +176,9 @@ class _Elements:
         spreads = [np.std(np.log(self._precision(one))) / 2 for one in moves]
         return max(spreads) > self.settings.uneven
 
-    def flat(self, moves: np.ndarray) -> Flat:
+    def flat(self, directions: list[_Direction]) -> Flat:
         """The directions by site."""
+        moves = np.stack([one.moves for one in directions])
         apart, dtype = self._apart(moves), self.dtype
         names = [
             name for name, own in self.columns.items() if moves[:, own].any() or apart[:, own].any()
@@ -185,11 +198,14 @@ class _Elements:
             return {n: x.reshape(*values.shape[:-1], *shapes[n]) for n, x in own.items()}
 
         usual = np.exp(np.median(np.log(self.scale), axis=0))
+        rigid = np.tile(self.slopes.any(axis=0), (len(moves), 1))  # what locations depend on
+        rigid[np.arange(len(moves)), [one.element for one in directions]] = True
         return Flat(
             by_site(names, moves),
             by_site(names, apart),
             by_site(with_lam, usual),
             by_site(with_lam, np.where(lends, -moves, 0)),
+            by_site(with_lam, 1.0 - rigid),
         )
 
 

@@ -5,18 +5,23 @@ priors say how far that can go, and where `a` has a scale `s`, they say about `s
 well know each `mu + a[g]`; then `a` is best centered, and its common part is as wide as `s` allows.
 No λ per element serves both. Nor does one where `mu` is the location of `a`.
 
-Along such a direction `n` of the unconstrained values `u`, the noise `e` of all elements moves by
-`J = ∂e / ∂n`, and the prior of the step `t` in `u = u0 + n t` is a Gaussian of precision `J'J` with
-its center where `J'e = 0`. In the coordinates that λ gives, relative to usual scales, the same step
-moves everything by `J̃`. So what λ gives is stretched along `n` about the center,
+Where `mu` has a constant prior, `a` borrows it as its location: the working coordinate has `λ mu`
+added, so that at λ = 1 it is that of `mu + a`. Then `mu` alone moves along the direction, and with
+it the noise `e` of every element, by `J`: as far as it must for the working coordinates of the rest
+to stay, with `s0` usual scales
 
-    e  ->  e + J (φ - 1) (J'e) / (J'J),    φ² = J̃'J̃ / J'J
+    J = λ (s / s0)^(1 - λ) / s
 
-with the log-determinant `log φ`. The likelihood does not notice, and the step has the same width
-whatever the scales are. At λ = 0, `φ` is 1. Several directions are taken in turn.
+times what the element has to make up for. Where the data know each element as well as λ says, the
+precision of `mu` given the others goes like `J'J`. So what λ gives is stretched along `J`, about
+the center where `J'e = 0`,
 
-Where `mu` has a constant prior, `a` also borrows it as its location: the working coordinate has
-`λ mu` added, so that at λ = 1 it is that of `mu + a`.
+    e  ->  e + J (φ - 1) (J'e) / (J'J),    φ² = J0'J0 / J'J
+
+with `J0` at the usual scales and the log-determinant `log φ`; then `mu` is as wide whatever the
+scales are. An element that the data say nothing about, at λ = 0, takes no part. What moves
+rigidly, as `mu` does, has `J = 1 / s`; where that has a λ too, `φ` has a factor for what its own
+coordinate makes of a step. At λ = 0, `φ` is 1. Several directions are taken in turn.
 """
 
 from __future__ import annotations
@@ -43,14 +48,16 @@ class Flat:
     """Directions of the unconstrained values, by site, (direction, *shape).
 
     `moves` is how far each element moves, `apart` how far from its location, which may move too.
-    The others are for sites with a λ: `usual` scales, and how much of what moves without a λ along
-    a direction the elements borrow as their location.
+    The others are for sites with a λ: `usual` scales, how much of what moves without a λ along a
+    direction the elements borrow as their location, and which elements follow as far as λ says; the
+    others move rigidly.
     """
 
     moves: dict[str, Any]
     apart: dict[str, Any]
     usual: dict[str, Any]  # (*shape)
     borrowed: dict[str, Any]
+    follows: dict[str, Any]  # 1 or 0
 
     @property
     def count(self) -> int:
@@ -62,18 +69,19 @@ class Flat:
         sites, count = may_be_flat(program), self.count
         with_lam = {name for name in self.moves if name in sites and sites[name].candidate}
         whole = self.moves.keys() == self.apart.keys() and self.moves.keys() <= sites.keys()
-        whole &= self.usual.keys() == self.borrowed.keys() == with_lam
+        whole &= self.usual.keys() == self.borrowed.keys() == self.follows.keys() == with_lam
         shaped = whole and all(
-            np.shape(part[name]) == (*lead, *sites[name].unconstrained_shape)
-            for part, lead in zip(self.parts, [(count,), (count,), (), (count,)])
-            for name in part
+            np.shape(part[name]) == (*(() if part is self.usual else (count,)), *shape)
+            for part in self.parts
+            for name, shape in ((name, sites[name].unconstrained_shape) for name in part)
         )
         fixed = shaped and all(
             np.array_equal(self.moves[name], self.apart[name])
             for name in self.moves
             if name not in with_lam
         )
-        if not fixed:
+        leading = {one for name in self.moves if fixed for one in sites[name].loc_parents}
+        if not fixed or any(np.any(self.follows[name]) for name in with_lam & leading):
             raise ParameterizationError(
                 f"flat directions of this parameterization, of {known(self.moves)}, are none of "
                 "this model's. Was it made for another one?"
@@ -82,7 +90,7 @@ class Flat:
     @property
     def parts(self) -> tuple[dict[str, Any], ...]:
         """Everything by site."""
-        return self.moves, self.apart, self.usual, self.borrowed
+        return self.moves, self.apart, self.usual, self.borrowed, self.follows
 
     def lent(self, working: Mapping[str, Array], lam: Any) -> dict[str, Array]:
         """What has been added to the working coordinates of sites that borrow, with this λ."""
@@ -131,33 +139,47 @@ class Shift(NamedTuple):
 def stretched(flat: Flat, parts: Mapping[str, Part], back: bool = False) -> Shift:
     """The steps from what λ gives to the values, or, with `back`, the other way."""
     noise = {name: part.noise for name, part in parts.items()}
-    steps: dict[int, Array] = {}
+    free, loc = ({name: jnp.zeros(()) for name in parts} for _ in range(2))
     log_det = jnp.zeros(())
     for i in reversed(range(flat.count)) if back else range(flat.count):
-        rates = {name: flat.apart[name][i] / part.rule.scale for name, part in parts.items()}
+        rates = {name: _rate(flat, i, name, part) for name, part in parts.items()}
         precision = sum(jnp.sum(rate**2) for rate in rates.values())
-        seen = sum(jnp.sum(_seen(flat, i, name, part) ** 2) for name, part in parts.items())
-        log_gain = (jnp.log(seen) - jnp.log(precision)) / 2
+        log_gain = (_log_seen(flat, i, parts) - jnp.log(precision)) / 2
         center = sum(jnp.sum(rate * noise[name]) for name, rate in rates.items()) / precision
-        steps[i] = jnp.expm1(-log_gain if back else log_gain) * center
-        noise = {name: noise[name] + rate * steps[i] for name, rate in rates.items()}
+        step = jnp.expm1(-log_gain if back else log_gain) * center
+        noise = {name: noise[name] + rate * step for name, rate in rates.items()}
+        loc = {n: loc[n] + (flat.moves[n][i] - flat.apart[n][i]) * step for n in parts}
+        free = {n: free[n] + flat.moves[n][i] * step for n in parts}
         log_det = log_det + (-log_gain if back else log_gain)
-    all_ = jnp.stack([steps[i] for i in range(flat.count)])
-    free, away = (
-        {name: jnp.tensordot(all_, own, 1) for name, own in part.items()}
-        for part in (flat.moves, flat.apart)
-    )
-    return Shift(noise, free, {name: free[name] - away[name] for name in free}, log_det)
+    return Shift(noise, free, loc, log_det)
 
 
-def _seen(flat: Flat, i: int, name: str, part: Part) -> Array:
-    """How far a working coordinate moves along a direction, relative to its usual scale."""
-    away = flat.apart[name][i]
+def _rate(flat: Flat, i: int, name: str, part: Part) -> Array:
+    """How far the noise of a site moves along a direction."""
+    rigid = flat.apart[name][i] / part.rule.scale
     if part.lam is None:
-        return away / part.rule.scale
+        return rigid
     (loc, scale), usual = part.lam, flat.usual[name]
-    pulled = flat.moves[name][i] - away + flat.borrowed[name][i]
-    return (loc * pulled + (part.rule.scale / usual) ** (scale - 1) * away) / usual
+    share = loc * (part.rule.scale / usual) ** (1 - scale)
+    return jnp.where(flat.follows[name][i] > 0, share, 1.0) * rigid
+
+
+def _log_seen(flat: Flat, i: int, parts: Mapping[str, Part]) -> Array:
+    """The log of the precision along a direction at usual scales, as its own coordinate has it."""
+    seen, rigid, following = jnp.zeros(()), jnp.zeros(()), jnp.zeros(())
+    for name, part in parts.items():
+        away = flat.apart[name][i]
+        if part.lam is None:
+            alike = jnp.sum((away / part.rule.scale) ** 2)
+            seen, rigid = seen + alike, rigid + alike
+            continue
+        (loc, scale), usual, follows = part.lam, flat.usual[name], flat.follows[name][i]
+        pulled = flat.moves[name][i] - away + flat.borrowed[name][i]
+        moved = loc * pulled + (part.rule.scale / usual) ** (scale - 1) * away
+        seen += jnp.sum((1 - follows) * (moved / usual) ** 2)
+        rigid += jnp.sum((1 - follows) * (away / usual) ** 2)
+        following += jnp.sum(follows * (loc * away / usual) ** 2)
+    return jnp.log(seen) + jnp.log1p(following / rigid)
 
 
 def before_stretch(map_: SiteMap, shift: Shift, name: str) -> tuple[SiteMap, Point]:

@@ -85,18 +85,20 @@ def flat_of(entry: Any) -> Flat | None:
     dtype = jnp.result_type(float)
     try:
         flat = Flat(**{p: {n: np.asarray(x, dtype) for n, x in entry[p].items()} for p in entry})
-        counts = {len(x) for part in (flat.moves, flat.apart, flat.borrowed) for x in part.values()}
-        moving = sum(np.abs(x).reshape(len(x), -1).sum(axis=1) for x in flat.apart.values())
+        counts = {len(x) for part in flat.parts if part is not flat.usual for x in part.values()}
+        rigid = {n: x * (1 - flat.follows.get(n, 0)) for n, x in flat.apart.items()}
+        moving = sum(np.abs(x).reshape(len(x), -1).sum(axis=1) for x in rigid.values())
         finite = all(np.isfinite(x).all() for part in flat.parts for x in part.values())
         positive = all((x > 0).all() for x in flat.usual.values())
-        sound = len(counts) == 1 and finite and positive and bool(np.all(moving > 0))
+        known = all(np.isin(x, (0, 1)).all() for x in flat.follows.values())
+        sound = len(counts) == 1 and finite and positive and known and bool(np.all(moving > 0))
     except (AttributeError, OverflowError, TypeError, ValueError):
         sound = False
     if not sound:
         raise ParameterizationError(
-            'not flat directions: expected "moves", "apart", "usual" and "borrowed", each with '
-            "finite numbers by site: equally many directions, none of them zero, and usual scales "
-            "above zero"
+            'not flat directions: expected "moves", "apart", "usual", "borrowed" and "follows", '
+            "each with finite numbers by site: equally many directions, in each of which something "
+            'moves that does not follow, usual scales above zero, and 0 or 1 in "follows"'
         )
     return flat
 
