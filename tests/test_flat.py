@@ -36,29 +36,29 @@ def crossed():
     numpyro.sample("y", dist.Normal(mu + a[GROUP] + b[OTHER] + w, 1.0), obs=Y)
 
 
-def any_directions(rng):
-    """Two directions that have nothing to do with the data, but with the locations."""
-    nu, mu = rng.normal(size=(2, 2))
-    a, b = rng.normal(size=(2, 3)), rng.normal(size=(2, 4))
-    moves = {"nu": nu, "mu": mu, "a": a, "b": b}
-    apart = {"nu": nu, "mu": mu - nu, "a": a - 0.5 * nu[:, None], "b": b}
-    shapes = {"mu": (), "a": (3,), "b": (4,)}
+def any_directions(rng, turns):
+    """One that a constant leads, one led by what has a λ; they have nothing to do with the data."""
+    shapes = {"nu": (), "mu": (), "a": (3,), "b": (4,)}
+    leads = {name: np.zeros((2, *shape)) for name, shape in shapes.items()}
+    leads["nu"][0] = leads["a"][1, 2] = 1
+    apart = {name: rng.normal(size=(2, *shape)) for name, shape in shapes.items()}
+    apart["nu"], apart["a"][1, 2] = leads["nu"], 1
+    shapes.pop("nu")
     usual = {name: rng.uniform(0.5, 2, shape) for name, shape in shapes.items()}
     borrowed = {name: rng.normal(size=(2, *shape)) for name, shape in shapes.items()}
-    follows = {name: 1.0 * rng.integers(0, 2, (2, *shape)) for name, shape in shapes.items()}
-    return Flat(moves, apart, usual, borrowed, follows)
+    return Flat(leads, apart, usual, borrowed, turns)
 
 
-@pytest.fixture(params=range(2))
+@pytest.fixture(params=[(0, (2,)), (1, (2,)), (2, (1, 1))])
 def anywhere(request):
     """A target, a random λ with random directions, and a position, in double precision."""
     with jax.enable_x64(True):
-        rng = np.random.default_rng(request.param)
+        rng = np.random.default_rng(request.param[0])
         target = Target(ar.inspect(crossed))
         lam = ar.Parameterization.centered(target.program)
         lam = lam.map(lambda one: rng.uniform(size=one.shape))
         lam = lam.replace(tail={"b": 0.7, "w": 0.3})
-        yield target, lam.with_flat(any_directions(rng)), rng.normal(size=target.size)
+        yield target, lam.with_flat(any_directions(rng, request.param[1])), rng.normal(size=target.size)
 
 
 def unconstrained(target, values):
@@ -117,10 +117,9 @@ def test_a_mask_that_follows_what_moves_changes_nothing():
 
     with jax.enable_x64(True):
         target = Target(ar.inspect(model))
-        moves = {"mu": np.ones(1), "a": np.zeros((1, 3))}
+        leads = {"mu": np.ones(1), "a": np.zeros((1, 3))}
         apart = {"mu": np.ones(1), "a": -np.ones((1, 3))}
-        none = {"a": np.zeros((1, 3))}
-        flat = Flat(moves, apart, {"a": np.ones(3)}, none, {"a": np.ones((1, 3))})
+        flat = Flat(leads, apart, {"a": np.ones(3)}, {"a": np.zeros((1, 3))}, (1,))
         lam = (
             ar.Parameterization.constant(target.program, 0.4).with_flat(flat).check(target.program)
         )
@@ -217,36 +216,32 @@ def directions(target, draws, lam, best, known=None):
     return with_directions(target, draws, priors, lam, best, best, known, DEFAULTS)
 
 
-@pytest.mark.parametrize(
-    ("model", "moves"), [(added, {"mu": 1, "a": -1}), (around, {"mu": 1, "m": 0})]
-)
-def test_what_groups_make_up_for_is_found(model, moves):
+@pytest.mark.parametrize(("model", "group", "borrowed"), [(added, "a", 1), (around, "m", 0)])
+def test_what_groups_make_up_for_is_found(model, group, borrowed):
     rivals = found(model)
     assert set(rivals) == {"flat", "flat_centered"}
     flat = rivals["flat"].flat
-    assert flat.moves.keys() == moves.keys()
-    for name, wanted in moves.items():
-        np.testing.assert_allclose(
-            flat.moves[name], np.full_like(flat.moves[name], wanted), atol=1e-3
-        )
-    group = next(name for name in moves if name != "mu")
+    assert flat.leads.keys() == {"mu", group}
+    assert flat.leads["mu"] == flat.apart["mu"] == 1
+    assert not flat.leads[group].any()
     np.testing.assert_allclose(flat.apart[group], np.full((1, 3), -1.0), atol=1e-3)
+    np.testing.assert_allclose(flat.borrowed[group], np.full((1, 3), borrowed), atol=1e-3)
 
 
 def test_so_are_slopes_of_what_groups_have_in_common():
     flat = found(slopes)["flat"].flat
     assert flat.count == 2
-    both = np.stack([flat.moves["mu"], flat.moves["beta"]])
+    both = np.stack([flat.leads["mu"], flat.leads["beta"]])
     np.testing.assert_array_equal(both.sum(axis=0), 1)  # one each
     x = np.linspace(-1.0, 2.0, 3)
     for i in range(2):
         wanted = both[0, i] + both[1, i] * x
-        np.testing.assert_allclose(flat.moves["a"][i], -wanted, atol=2e-3)
+        np.testing.assert_allclose(flat.apart["a"][i], -wanted, atol=2e-3)
 
 
 def test_what_is_observed_elsewhere_moves_nowhere():
     flat = found(beside)["flat"].flat
-    assert flat.moves.keys() == {"mu", "a"}
+    assert flat.leads.keys() == {"mu", "a"}
 
     def mean_seen(group, y):
         mu = numpyro.sample("mu", dist.Normal(0, 100.0))
@@ -284,7 +279,7 @@ def test_large_sites_cost_nothing():
         m = numpyro.sample("m", dist.Normal(0, 1.0))
         numpyro.sample("many", dist.Normal(m, 1.0).expand([100_000]).to_event(1))
 
-    assert found(model)["flat"].flat.moves.keys() == {"mu", "a"}
+    assert found(model)["flat"].flat.leads.keys() == {"mu", "a"}
 
 
 def test_draws_without_numbers_teach_nothing():
@@ -345,13 +340,13 @@ def test_directions_of_another_model_are_refused():
     wrong = ar.Parameterization.centered(other).with_flat(flat)
     with pytest.raises(ParameterizationError, match="flat directions"):
         wrong.check(other)
-    moved = replace(flat, moves={**flat.moves, "mu": 2 * flat.moves["mu"]})
+    moved = replace(flat, leads={**flat.leads, "mu": 2 * flat.leads["mu"]})
     with pytest.raises(ParameterizationError, match="flat directions"):
         ar.Parameterization.centered(program).with_flat(moved).check(program)
     text = ar.Parameterization.centered(program).with_flat(flat).to_json()
     broken = [
         text.replace('"apart"', '"part"'),
-        text.replace('"moves": {', '"moves": 3, "x": {'),
+        text.replace('"leads": {', '"leads": 3, "x": {'),
         text.replace('"usual": {', '"usual": {"s": [0.0], '),
         text.replace('"usual": {', '"usual": {"s": [1' + "0" * 400 + "], "),
     ]

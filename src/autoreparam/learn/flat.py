@@ -57,17 +57,17 @@ def with_directions(
             flat = known
     if flat is None:
         return {}
-    apart = [name for name in flat.usual if np.any(flat.apart[name])]
+    moving = [name for name in flat.usual if np.any(flat.apart[name])]
     moved = {
-        "flat": {n: informed[n] for n in apart},
-        "flat_centered": dict.fromkeys(apart, 1.0),
+        "flat": {n: informed[n] for n in moving},
+        "flat_centered": dict.fromkeys(moving, 1.0),
     }
     return {name: best.replace(own).with_flat(flat) for name, own in moved.items()}
 
 
 class _Direction(NamedTuple):
-    element: int  # the single one
-    moves: np.ndarray  # one per element; of the single one, 1
+    leader: int
+    apart: np.ndarray  # how far elements move from their locations; the leader by 1
     spread: float  # how much its width varies, in its logarithm
 
 
@@ -94,9 +94,9 @@ class _Elements:
         small = [n for n, site in sites.items() if site.size <= settings.most_single]
         self.slopes, unknown = self._slopes()
         self.single = [p for n in small if n not in unknown for p in self.columns[n]]
-        self.rest = self.score - self._prior(np.eye(len(at)))
-        # How far everything moves if one element does, and what is around it.
-        self.carried = np.linalg.inv(np.eye(len(at)) - self.slopes)
+        alone = np.eye(len(at)) - self.slopes
+        self.rest = self.score - (self.slope / self.scale) @ alone  # without the priors' slopes
+        self.carried = np.linalg.inv(alone)  # how far all move with each element, in columns
 
     def _slopes(self) -> tuple[np.ndarray, set[str]]:
         """The derivatives of all locations; the sites that they depend on in unknown ways."""
@@ -115,97 +115,91 @@ class _Elements:
             slopes[np.ix_(own, causes)] = found.T
         return slopes, unknown
 
-    def _apart(self, moves: np.ndarray) -> np.ndarray:
-        """How far elements move from their locations, along directions, (direction, element)."""
-        return moves - moves @ self.slopes.T
-
-    def _prior(self, moves: np.ndarray) -> np.ndarray:
-        """The slope of the priors along directions, for each draw."""
-        return (self.slope / self.scale) @ self._apart(moves).T
-
     def directions(self, groups: list[Site]) -> Flat | None:
         """The flat directions whose width varies most, if it does for any."""
         found = [self.alone(p) for p in self.single]
         others = [p for p, one in zip(self.single, found) if one is None]
-        found += [self.against(p, site) for site in groups for p in others]
+        names = {site.name for site in groups}
+        highest = [site for site in groups if not names.intersection(site.loc_parents)]
+        found += [self.against(p, site) for site in highest for p in others]
         ranked = sorted((one for one in found if one is not None), key=lambda one: -one.spread)
         chosen = [one for one in ranked if one.spread > self.settings.uneven]
         return self.flat(chosen[: self.settings.most_flat]) if chosen else None
 
-    def alone(self, element: int) -> _Direction | None:
+    def alone(self, leader: int) -> _Direction | None:
         """That of an element that others' locations depend on, if it is flat."""
-        if not self.slopes[:, element].any():
+        if not self.slopes[:, leader].any():
             return None
-        moves = np.zeros(self.free.shape[1])
-        moves[element] = 1
-        return self._judged(element, moves, self.score[:, element])
+        apart = -self.slopes[:, leader]
+        apart[leader] = 1
+        return self._judged(leader, apart, self.score[:, leader])
 
-    def against(self, element: int, site: Site) -> _Direction | None:
+    def against(self, leader: int, site: Site) -> _Direction | None:
         """That of an element that the elements of a site make up for, if they do."""
         own = self.columns[site.name]
-        if element in own or len(self.rest) < 2 * len(own):
+        if leader in own or len(self.rest) < 2 * len(own):
             return None
-        moves = np.zeros(self.free.shape[1])
-        moves[element] = 1
-        found = _solved(self.rest @ self.carried[:, own], self.rest[:, element])
+        found = _solved(self.rest @ self.carried[:, own], self.rest[:, leader])
         found[np.abs(found) < self.settings.exact * np.abs(found).max()] = 0
-        moves -= self.carried[:, own] @ found
-        return self._judged(element, moves, self.rest[:, element])
+        apart = np.zeros(self.free.shape[1])
+        apart[leader], apart[own] = 1, -found
+        return self._judged(leader, apart, self.rest[:, leader])
 
-    def _judged(self, element: int, moves: np.ndarray, scores: np.ndarray) -> _Direction | None:
+    def _judged(self, leader: int, apart: np.ndarray, scores: np.ndarray) -> _Direction | None:
         """The direction, if it is flat.
 
         Next to these scores, and to the prior's precision, nothing else is left along it.
         """
-        precision = self._precision(moves)
-        left = np.mean((self.rest @ moves) ** 2)
+        precision = self._precision(apart)
+        left = np.mean((self.rest @ self.carried @ apart) ** 2)
         exact, flat = self.settings.exact**2 * np.mean(scores**2), self.settings.flat
         least = min(exact, flat * np.mean(precision))
         spread = float(np.std(np.log(precision)) / 2)
-        return _Direction(element, moves, spread) if left <= least else None
+        return _Direction(leader, apart, spread) if left <= least else None
 
-    def _precision(self, moves: np.ndarray) -> np.ndarray:
+    def _precision(self, apart: np.ndarray) -> np.ndarray:
         """That of the priors along a direction, for each draw."""
-        return ((self._apart(moves[None])[0] / self.scale) ** 2).sum(axis=1)
+        return ((apart / self.scale) ** 2).sum(axis=1)
 
     def vary(self, known: Flat) -> bool:
         """Whether the width of any of these directions still varies enough to matter."""
-        moves = np.zeros((known.count, self.free.shape[1]))
-        for name, own in known.moves.items():
-            moves[:, self.columns[name]] = np.reshape(own, (known.count, -1))
-        spreads = [np.std(np.log(self._precision(one))) / 2 for one in moves]
+        apart = np.zeros((known.count, self.free.shape[1]))
+        for name, own in known.apart.items():
+            apart[:, self.columns[name]] = np.reshape(own, (known.count, -1))
+        spreads = [np.std(np.log(self._precision(one))) / 2 for one in apart]
         return max(spreads) > self.settings.uneven
 
     def flat(self, directions: list[_Direction]) -> Flat:
-        """The directions by site."""
-        moves = np.stack([one.moves for one in directions])
-        apart, dtype = self._apart(moves), self.dtype
-        names = [
-            name for name, own in self.columns.items() if moves[:, own].any() or apart[:, own].any()
-        ]
+        """The directions by site, those with the same leader one turn after the other."""
+        leaders = [one.leader for one in directions]
+        turns = [leaders[:i].count(leader) for i, leader in enumerate(leaders)]
+        directions = [directions[i] for i in np.argsort(turns, kind="stable")]
+        apart = np.stack([one.apart for one in directions])
+        moves, leads, rows = apart @ self.carried.T, np.zeros_like(apart), np.arange(len(apart))
+        moves[np.abs(moves) < self.settings.exact] = 0
+        leads[rows, [one.leader for one in directions]] = 1
+        some = ((apart != 0) | (moves != 0)).any(axis=0)
+        names = [name for name, own in self.columns.items() if some[own].any()]
         with_lam = [name for name in names if self.sites[name].candidate]
         alone = [c for name in names if name not in with_lam for c in self.columns[name]]
-        # Of directions that move the same element, the first lends it.
+        # Of directions that the same element leads, the first lends it.
         first = [
-            bool(moves[i, alone].any()) and not (moves[:i, alone] * moves[i, alone]).any()
-            for i in range(len(moves))
+            bool(leads[i, alone].any()) and not (leads[:i, alone] * leads[i, alone]).any()
+            for i in rows
         ]
-        lends = np.asarray(first)[:, None]
 
         def by_site(names: list[str], values: np.ndarray) -> dict[str, np.ndarray]:
             shapes = {name: self.sites[name].unconstrained_shape for name in names}
-            own = {name: values[..., self.columns[name]].astype(dtype) for name in names}
+            own = {name: values[..., self.columns[name]].astype(self.dtype) for name in names}
             return {n: x.reshape(*values.shape[:-1], *shapes[n]) for n, x in own.items()}
 
         usual = np.exp(np.median(np.log(self.scale), axis=0))
-        rigid = np.tile(self.slopes.any(axis=0), (len(moves), 1))  # what locations depend on
-        rigid[np.arange(len(moves)), [one.element for one in directions]] = True
         return Flat(
-            by_site(names, moves),
+            by_site(names, leads),
             by_site(names, apart),
             by_site(with_lam, usual),
-            by_site(with_lam, np.where(lends, -moves, 0)),
-            by_site(with_lam, 1.0 - rigid),
+            by_site(with_lam, np.where(np.asarray(first)[:, None], -moves, 0)),
+            tuple(np.bincount(turns).tolist()),
         )
 
 

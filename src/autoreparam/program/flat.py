@@ -6,28 +6,29 @@ well know each `mu + a[g]`; then `a` is best centered, and its common part is as
 No λ per element serves both. Nor does one where `mu` is the location of `a`.
 
 Where `mu` has a constant prior, `a` borrows it as its location: the working coordinate has `λ mu`
-added, so that at λ = 1 it is that of `mu + a`. Then `mu` alone moves along the direction, and with
-it the noise `e` of every element, by `J`: as far as it must for the working coordinates of the rest
-to stay, with `s0` usual scales
+added, so that at λ = 1 it is that of `mu + a`. A step along the direction is one of `mu`, which
+leads, while the working coordinates of what follows stay as they are at usual scales `s0`: their
+noise moves by
 
     J = λ (s / s0)^(1 - λ) / s
 
-times what the element has to make up for. Where the data know each element as well as λ says, the
-precision of `mu` given the others goes like `J'J`. So what λ gives is stretched along `J`, about
-the center where `J'e = 0`,
+times what they have to make up for. An element that the data say nothing about, at λ = 0, does not
+follow; where they know each as well as its λ says, the precision of `mu` given the others goes like
+`J'J`, in which the leader has its own `1 / s`. So what λ gives is stretched along `J`,
 
-    e  ->  e + J (φ - 1) (J'e) / (J'J),    φ² = J0'J0 / J'J
+    e  ->  e + J (Φ - 1) t,    t = (J'J)⁻¹ J'e,    Φ = R⁻¹ R0 H
 
-with `J0` at the usual scales and the log-determinant `log φ`; then `mu` is as wide whatever the
-scales are. An element that the data say nothing about, at λ = 0, takes no part. What moves
-rigidly, as `mu` does, has `J = 1 / s`; where that has a λ too, `φ` has a factor for what its own
-coordinate makes of a step. At λ = 0, `φ` is 1. Several directions are taken in turn.
+with one column of `J` per direction, `R'R = J'J`, `R0` the same at usual scales, `H` what the
+leaders' coordinates make of a step, relative to usual, and the log-determinant `log det Φ`. Then
+`mu` is as wide whatever the scales are. At λ = 0, `Φ` is 1. Directions that the same element leads
+(against one factor, and against another that is crossed with it) could be the same where nothing
+follows: they take turns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -47,61 +48,61 @@ from autoreparam.program.site import Site
 class Flat:
     """Directions of the unconstrained values, by site, (direction, *shape).
 
-    `moves` is how far each element moves, `apart` how far from its location, which may move too.
-    The others are for sites with a λ: `usual` scales, how much of what moves without a λ along a
-    direction the elements borrow as their location, and which elements follow as far as λ says; the
-    others move rigidly.
+    `leads` is 1 for the element that a direction is of, and `apart` how far each element moves from
+    its location along it. The others are for sites with a λ: `usual` scales, and how much of what
+    leads without a λ the elements borrow as their location. `turns` says how many directions are
+    stretched together; then come as many as its next number says.
     """
 
-    moves: dict[str, Any]
+    leads: dict[str, Any]
     apart: dict[str, Any]
     usual: dict[str, Any]  # (*shape)
     borrowed: dict[str, Any]
-    follows: dict[str, Any]  # 1 or 0
+    turns: tuple[int, ...] = field(metadata={"static": True})
 
     @property
     def count(self) -> int:
         """The number of directions."""
-        return len(next(iter(self.moves.values())))
+        return len(next(iter(self.leads.values())))
 
     def refuse_other(self, program: Program) -> None:
         """Raises where these cannot be directions of a program's values."""
         sites, count = may_be_flat(program), self.count
-        with_lam = {name for name in self.moves if name in sites and sites[name].candidate}
-        whole = self.moves.keys() == self.apart.keys() and self.moves.keys() <= sites.keys()
-        whole &= self.usual.keys() == self.borrowed.keys() == self.follows.keys() == with_lam
+        with_lam = {name for name in self.leads if name in sites and sites[name].candidate}
+        whole = self.leads.keys() == self.apart.keys() and self.leads.keys() <= sites.keys()
+        whole &= self.usual.keys() == self.borrowed.keys() == with_lam
         shaped = whole and all(
-            np.shape(part[name]) == (*(() if part is self.usual else (count,)), *shape)
-            for part in self.parts
-            for name, shape in ((name, sites[name].unconstrained_shape) for name in part)
+            np.shape(part[name]) == (*lead, *sites[name].unconstrained_shape)
+            for part, lead in zip(self.parts, [(count,), (count,), (), (count,)])
+            for name in part
         )
+        shaped &= sum(self.turns) == count
         fixed = shaped and all(
-            np.array_equal(self.moves[name], self.apart[name])
-            for name in self.moves
+            np.array_equal(self.leads[name], self.apart[name])
+            for name in self.leads
             if name not in with_lam
         )
-        leading = {one for name in self.moves if fixed for one in sites[name].loc_parents}
-        if not fixed or any(np.any(self.follows[name]) for name in with_lam & leading):
+        if not fixed:
             raise ParameterizationError(
-                f"flat directions of this parameterization, of {known(self.moves)}, are none of "
+                f"flat directions of this parameterization, of {known(self.leads)}, are none of "
                 "this model's. Was it made for another one?"
             )
 
     @property
     def parts(self) -> tuple[dict[str, Any], ...]:
         """Everything by site."""
-        return self.moves, self.apart, self.usual, self.borrowed, self.follows
+        return self.leads, self.apart, self.usual, self.borrowed
 
     def lent(self, working: Mapping[str, Array], lam: Any) -> dict[str, Array]:
         """What has been added to the working coordinates of sites that borrow, with this λ."""
-        alone = [name for name in self.moves if name not in self.borrowed]
-        values = sum(_inner(self.moves[name], working[name]) for name in alone)
+        alone = [name for name in self.leads if name not in self.borrowed]
+        values = sum(_inner(self.leads[name], working[name]) for name in alone)
         return {n: lam[n] * jnp.tensordot(values, x, 1) for n, x in self.borrowed.items() if alone}
 
 
-def _inner(moves: Any, values: Array) -> Array:
+def _inner(leads: Any, values: Array) -> Array:
     """A sum over all elements for every direction."""
-    return jnp.sum(moves * values, axis=tuple(range(1, jnp.ndim(moves))))
+    return jnp.sum(leads * values, axis=tuple(range(1, jnp.ndim(leads))))
 
 
 class Part(NamedTuple):
@@ -131,62 +132,94 @@ class Shift(NamedTuple):
     """Where steps along all directions lead, by site, and the log-determinant of the map."""
 
     noise: dict[str, Array]  # afterwards
-    free: dict[str, Array]  # how far unconstrained values move
-    loc: dict[str, Array]  # how far locations do
+    free: dict[str, Array]  # how far the unconstrained values move of what leads without a λ
     log_det: Array
 
 
 def stretched(flat: Flat, parts: Mapping[str, Part], back: bool = False) -> Shift:
     """The steps from what λ gives to the values, or, with `back`, the other way."""
     noise = {name: part.noise for name, part in parts.items()}
-    free, loc = ({name: jnp.zeros(()) for name in parts} for _ in range(2))
-    log_det = jnp.zeros(())
-    for i in reversed(range(flat.count)) if back else range(flat.count):
-        rates = {name: _rate(flat, i, name, part) for name, part in parts.items()}
-        precision = sum(jnp.sum(rate**2) for rate in rates.values())
-        log_gain = (_log_seen(flat, i, parts) - jnp.log(precision)) / 2
-        center = sum(jnp.sum(rate * noise[name]) for name, rate in rates.items()) / precision
-        step = jnp.expm1(-log_gain if back else log_gain) * center
-        noise = {name: noise[name] + rate * step for name, rate in rates.items()}
-        loc = {n: loc[n] + (flat.moves[n][i] - flat.apart[n][i]) * step for n in parts}
-        free = {n: free[n] + flat.moves[n][i] * step for n in parts}
-        log_det = log_det + (-log_gain if back else log_gain)
-    return Shift(noise, free, loc, log_det)
+    rates, usual, units = _rates(flat, parts)
+    steps, log_det = jnp.zeros(flat.count), jnp.zeros(())
+    ends = np.cumsum(flat.turns)
+    turns = [slice(end - count, end) for end, count in zip(ends, flat.turns)]
+    for turn in reversed(turns) if back else turns:
+        now, then = ({n: one[turn] for n, one in all_.items()} for all_ in (rates, usual))
+        root, usual_root = _root(_products(now, now)), _root(_products(then, then))
+        there = _solved(root, _solved_transposed(root, _products(now, noise)))
+        if back:
+            moved = _solved(usual_root, _times(root, there)) / units[turn] - there
+        else:
+            moved = _solved(root, _times(usual_root, units[turn] * there)) - there
+        noise = {name: noise[name] + jnp.tensordot(moved, now[name], 1) for name in noise}
+        log_det += sum(jnp.log(own[i] / row[i]) for i, (own, row) in enumerate(zip(usual_root, root)))
+        steps = steps.at[turn].set(moved)
+    log_det += jnp.sum(jnp.log(units))
+    alone = [name for name, part in parts.items() if part.lam is None]
+    free = {name: jnp.tensordot(steps, flat.leads[name], 1) for name in alone}
+    return Shift(noise, free, -log_det if back else log_det)
 
 
-def _rate(flat: Flat, i: int, name: str, part: Part) -> Array:
-    """How far the noise of a site moves along a direction."""
-    rigid = flat.apart[name][i] / part.rule.scale
-    if part.lam is None:
-        return rigid
-    (loc, scale), usual = part.lam, flat.usual[name]
-    share = loc * (part.rule.scale / usual) ** (1 - scale)
-    return jnp.where(flat.follows[name][i] > 0, share, 1.0) * rigid
-
-
-def _log_seen(flat: Flat, i: int, parts: Mapping[str, Part]) -> Array:
-    """The log of the precision along a direction at usual scales, as its own coordinate has it."""
-    seen, rigid, following = jnp.zeros(()), jnp.zeros(()), jnp.zeros(())
+def _rates(flat: Flat, parts: Mapping[str, Part]) -> tuple[dict[str, Array], ...]:
+    """How far noise moves along each direction, the same at usual scales, and units of leaders."""
+    rates, usual, units = {}, {}, jnp.ones(flat.count)
     for name, part in parts.items():
-        away = flat.apart[name][i]
+        leads, scale = flat.leads[name], part.rule.scale
         if part.lam is None:
-            alike = jnp.sum((away / part.rule.scale) ** 2)
-            seen, rigid = seen + alike, rigid + alike
+            rates[name] = usual[name] = leads / scale
             continue
-        (loc, scale), usual, follows = part.lam, flat.usual[name], flat.follows[name][i]
-        pulled = flat.moves[name][i] - away + flat.borrowed[name][i]
-        moved = loc * pulled + (part.rule.scale / usual) ** (scale - 1) * away
-        seen += jnp.sum((1 - follows) * (moved / usual) ** 2)
-        rigid += jnp.sum((1 - follows) * (away / usual) ** 2)
-        following += jnp.sum(follows * (loc * away / usual) ** 2)
-    return jnp.log(seen) + jnp.log1p(following / rigid)
+        (lam_loc, lam_scale), relative = part.lam, scale / flat.usual[name]
+        follows = (1 - leads) * flat.apart[name] * lam_loc
+        rates[name] = leads / scale + follows / flat.usual[name] * relative**-lam_scale
+        usual[name] = (leads + follows) / flat.usual[name]
+        units += _inner(leads, relative ** (lam_scale - 1) - 1)
+    return rates, usual, units
 
 
-def before_stretch(map_: SiteMap, shift: Shift, name: str) -> tuple[SiteMap, Point]:
-    """The map and the point of a site where λ alone would have it."""
-    loc, noise = map_.rule.loc + shift.loc[name], shift.noise[name]
-    map_ = replace(map_, rule=replace(map_.rule, loc=loc))
-    return map_, Point(noise, loc + map_.rule.scale * noise)
+# Of a few directions, without a call of LAPACK per gradient.
+
+
+def _products(rows: Mapping[str, Array], columns: Mapping[str, Array]) -> Array:
+    """The products of each row with a column, or with each of several, over all sites."""
+    count = len(next(iter(rows.values())))
+    found = jnp.zeros(())
+    for name, row in rows.items():
+        column = columns[name]
+        several = jnp.ndim(column) == jnp.ndim(row)
+        shape = (count, -1) if several else (-1,)
+        found += jnp.reshape(row, (count, -1)) @ jnp.reshape(column, shape).T
+    return found
+
+
+def _root(products: Array) -> list[Array]:
+    """The rows of the upper triangular `R` with `R'R` these products."""
+    rows: list[Array] = []
+    for i in range(len(products)):
+        row = products[i] - sum((own[i] * own for own in rows), jnp.zeros(()))
+        rows.append(row / jnp.sqrt(row[i]))
+    return rows
+
+
+def _times(root: list[Array], vector: Array) -> Array:
+    return jnp.stack([jnp.sum(row[i:] * vector[i:]) for i, row in enumerate(root)])
+
+
+def _solved(root: list[Array], vector: Array) -> Array:
+    """`R⁻¹ v`."""
+    found: list[Array] = []
+    for i in reversed(range(len(root))):
+        rest = sum((root[i][-1 - j] * one for j, one in enumerate(found)), jnp.zeros(()))
+        found.append((vector[i] - rest) / root[i][i])
+    return jnp.stack(found[::-1])
+
+
+def _solved_transposed(root: list[Array], vector: Array) -> Array:
+    """`R⁻ᵀ v`."""
+    found: list[Array] = []
+    for i, row in enumerate(root):
+        rest = sum((root[j][i] * one for j, one in enumerate(found)), jnp.zeros(()))
+        found.append((vector[i] - rest) / row[i])
+    return jnp.stack(found)
 
 
 def may_be_flat(program: Program) -> dict[str, Site]:

@@ -74,8 +74,11 @@ def _beside(path: Path) -> Path:
 
 def flat_entry(flat: Flat) -> dict[str, Any]:
     """Flat directions as lists of numbers."""
-    parts = vars(flat).items()
-    return {p: {name: np.asarray(x).tolist() for name, x in own.items()} for p, own in parts}
+    parts = {p: own for p, own in vars(flat).items() if p != "turns"}
+    entry = {
+        p: {name: np.asarray(x).tolist() for name, x in own.items()} for p, own in parts.items()
+    }
+    return {**entry, "turns": list(flat.turns)}
 
 
 def flat_of(entry: Any) -> Flat | None:
@@ -84,21 +87,23 @@ def flat_of(entry: Any) -> Flat | None:
         return None
     dtype = jnp.result_type(float)
     try:
-        flat = Flat(**{p: {n: np.asarray(x, dtype) for n, x in entry[p].items()} for p in entry})
+        parts = {p: own for p, own in entry.items() if p != "turns"}
+        arrays = {p: {n: np.asarray(x, dtype) for n, x in parts[p].items()} for p in parts}
+        flat = Flat(**arrays, turns=tuple(int(count) for count in entry["turns"]))
         counts = {len(x) for part in flat.parts if part is not flat.usual for x in part.values()}
-        rigid = {n: x * (1 - flat.follows.get(n, 0)) for n, x in flat.apart.items()}
-        moving = sum(np.abs(x).reshape(len(x), -1).sum(axis=1) for x in rigid.values())
+        leading = sum(x.reshape(len(x), -1).sum(axis=1) for x in flat.leads.values())
+        known = all(np.isin(x, (0, 1)).all() for x in flat.leads.values())
         finite = all(np.isfinite(x).all() for part in flat.parts for x in part.values())
         positive = all((x > 0).all() for x in flat.usual.values())
-        known = all(np.isin(x, (0, 1)).all() for x in flat.follows.values())
-        sound = len(counts) == 1 and finite and positive and known and bool(np.all(moving > 0))
-    except (AttributeError, OverflowError, TypeError, ValueError):
+        sound = len(counts) == 1 and finite and positive and known and bool(np.all(leading == 1))
+        sound &= min(flat.turns) > 0 and sum(flat.turns) == flat.count
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         sound = False
     if not sound:
         raise ParameterizationError(
-            'not flat directions: expected "moves", "apart", "usual", "borrowed" and "follows", '
-            "each with finite numbers by site: equally many directions, in each of which something "
-            'moves that does not follow, usual scales above zero, and 0 or 1 in "follows"'
+            'not flat directions: expected "leads", "apart", "usual" and "borrowed", each with '
+            "finite numbers by site: equally many directions, each led by one element, and usual "
+            'scales above zero; and "turns", which add up to the directions'
         )
     return flat
 

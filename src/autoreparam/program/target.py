@@ -14,7 +14,7 @@ from jax import Array
 
 from autoreparam.program.alike import computed_once, sum_computed_once
 from autoreparam.program.effort import numbers_given
-from autoreparam.program.flat import Part, before_stretch, stretched
+from autoreparam.program.flat import Part, stretched
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.pointwise import in_all, inseparable, per_observation
 from autoreparam.program.trace import Program
@@ -139,22 +139,23 @@ class Target:
             for name, (old, point) in visit.maps.items()
         }
         if visit.shift is not None:
-            moved |= {name: visit.values[name] for name in lam.flat.moves if name not in maps}
+            moved |= {name: visit.values[name] for name in lam.flat.leads if name not in maps}
             log_dets.append(visit.shift.log_det)
+        moved |= {name: new.working(point) for name, (new, point) in maps.items()}
         if (flat := new_lam.flat) is not None:
-            parts = {name: Part.of(*maps[name]) for name in flat.moves if name in maps}
-            shift = stretched(flat, {**visit.parts(flat.moves), **parts}, back=True)
-            for name in flat.moves:
-                if name in maps:
-                    maps[name] = before_stretch(maps[name][0], shift, name)
-                else:
-                    moved[name] = visit.values[name] + shift.free[name]
+            parts = {name: Part.of(*maps[name]) for name in flat.leads if name in maps}
+            shift = stretched(flat, {**visit.parts(flat.leads), **parts}, back=True)
+            moved |= {name: visit.values[name] + own for name, own in shift.free.items()}
+            before = AtWorking(self.program, moved, new_lam.with_flat(None))
+            before.shift = shift._replace(free={})
+            before.run()
+            maps |= {name: before.maps[name] for name in parts}
+            moved |= {name: new.working(point) for name, (new, point) in maps.items()}
             log_dets.append(shift.log_det)
         for name, (new, point) in maps.items():
             old, there = visit.maps[name]
             stretch = new.log_stretch(point) - old.log_stretch(there)
             log_dets.append(jnp.sum(jnp.broadcast_to(stretch, jnp.shape(point.noise))))
-            moved[name] = new.working(point)
         lent = flat.lent(moved, new_lam) if flat is not None else {}
         moved |= {name: moved[name] + own for name, own in lent.items()}
         return self.flatten(moved), jnp.sum(jnp.stack(log_dets))

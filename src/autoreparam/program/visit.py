@@ -193,7 +193,7 @@ class AtWorking(Visit):
         self.working |= {name: self.working[name] - own for name, own in lent.items()}
         before = AtWorking(self.program, self.working, bare, self.rounds)
         before.run()
-        self.shift = stretched(flat, before.parts(flat.moves))
+        self.shift = stretched(flat, before.parts(flat.leads))
         super().run()
         # How much a tail or a mask makes of λ depends on where λ alone would have everything.
         more = self._varying_stretch(flat.usual) - before._varying_stretch(flat.usual)
