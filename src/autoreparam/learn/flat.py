@@ -52,9 +52,7 @@ def with_directions(
     used = draws.where(rows).moved(target, lam, plain)
     with np.errstate(all="ignore"):
         elements = _Elements(target, used, seen.where(rows), sites, settings)
-        flat = elements.directions(groups)
-        if flat is None and known is not None and elements.vary(known):
-            flat = known
+        flat = elements.directions(groups, known)
     if flat is None:
         return {}
     moving = [name for name in flat.usual if np.any(flat.apart[name])]
@@ -69,6 +67,11 @@ class _Direction(NamedTuple):
     leader: int
     apart: np.ndarray  # how far elements move from their locations; the leader by 1
     spread: float  # how much its width varies, in its logarithm
+
+    def is_like(self, other: _Direction) -> bool:
+        """Whether the same elements move."""
+        same = np.array_equal(self.apart != 0, other.apart != 0)
+        return self.leader == other.leader and same
 
 
 class _Elements:
@@ -107,7 +110,7 @@ class _Elements:
             own, known = self.columns[name], [p for p in site.loc_parents if p in self.sites]
             causes = [column for p in known for column in self.columns[p]]
             x, y = (z - z.mean(axis=0) for z in (self.free[:, causes], self.loc[:, own]))
-            found = _solved(x, y)
+            found = self._solved(x, y)
             exact = np.abs(y - x @ found).max() <= self.settings.exact * np.abs(y).max()
             exact &= len(x) >= 2 * len(causes)
             if not exact or len(known) < len(site.loc_parents):
@@ -115,8 +118,12 @@ class _Elements:
             slopes[np.ix_(own, causes)] = found.T
         return slopes, unknown
 
-    def directions(self, groups: list[Site]) -> Flat | None:
-        """The flat directions whose width varies most, if it does for any."""
+    def directions(self, groups: list[Site], known: Flat | None) -> Flat | None:
+        """The flat directions whose width varies most, if it does for any.
+
+        Those `known` from draws before if the first of these is among them, or if they are not seen
+        in these draws but still matter: others would have to be compiled.
+        """
         found = [self.alone(p) for p in self.single]
         others = [p for p, one in zip(self.single, found) if one is None]
         names = {site.name for site in groups}
@@ -124,7 +131,22 @@ class _Elements:
         found += [self.against(p, site) for site in highest for p in others]
         ranked = sorted((one for one in found if one is not None), key=lambda one: -one.spread)
         chosen = [one for one in ranked if one.spread > self.settings.uneven]
-        return self.flat(chosen[: self.settings.most_flat]) if chosen else None
+        before = [] if known is None else self.known(known)
+        if chosen:
+            again = [one for one in ranked if any(map(one.is_like, before))]
+            kept = any(one is chosen[0] for one in again) and len(again) == len(before)
+            return self.flat(again if kept else chosen[: self.settings.most_flat])
+        varies = any(one.spread > self.settings.uneven for one in before)
+        return self.flat(before) if varies else None
+
+    def known(self, flat: Flat) -> list[_Direction]:
+        """Directions by site, as elements of these draws."""
+        leads, apart = np.zeros((2, flat.count, self.free.shape[1]))
+        for name, own in self.columns.items():
+            if name in flat.leads:
+                leads[:, own] = np.reshape(flat.leads[name], (flat.count, -1))
+                apart[:, own] = np.reshape(flat.apart[name], (flat.count, -1))
+        return [self.direction(int(np.argmax(led)), own) for led, own in zip(leads, apart)]
 
     def alone(self, leader: int) -> _Direction | None:
         """That of an element that others' locations depend on, if it is flat."""
@@ -139,8 +161,7 @@ class _Elements:
         own = self.columns[site.name]
         if leader in own or len(self.rest) < 2 * len(own):
             return None
-        found = _solved(self.rest @ self.carried[:, own], self.rest[:, leader])
-        found[np.abs(found) < self.settings.exact * np.abs(found).max()] = 0
+        found = self._solved(self.rest @ self.carried[:, own], self.rest[:, leader])
         apart = np.zeros(self.free.shape[1])
         apart[leader], apart[own] = 1, -found
         return self._judged(leader, apart, self.rest[:, leader])
@@ -150,24 +171,18 @@ class _Elements:
 
         Next to these scores, and to the prior's precision, nothing else is left along it.
         """
-        precision = self._precision(apart)
         left = np.mean((self.rest @ self.carried @ apart) ** 2)
         exact, flat = self.settings.exact**2 * np.mean(scores**2), self.settings.flat
-        least = min(exact, flat * np.mean(precision))
-        spread = float(np.std(np.log(precision)) / 2)
-        return _Direction(leader, apart, spread) if left <= least else None
+        least = min(exact, flat * np.mean(self._precision(apart)))
+        return self.direction(leader, apart) if left <= least else None
 
     def _precision(self, apart: np.ndarray) -> np.ndarray:
         """That of the priors along a direction, for each draw."""
         return ((apart / self.scale) ** 2).sum(axis=1)
 
-    def vary(self, known: Flat) -> bool:
-        """Whether the width of any of these directions still varies enough to matter."""
-        apart = np.zeros((known.count, self.free.shape[1]))
-        for name, own in known.apart.items():
-            apart[:, self.columns[name]] = np.reshape(own, (known.count, -1))
-        spreads = [np.std(np.log(self._precision(one))) / 2 for one in apart]
-        return max(spreads) > self.settings.uneven
+    def direction(self, leader: int, apart: np.ndarray) -> _Direction:
+        """A direction, with how much its width varies over the draws."""
+        return _Direction(leader, apart, float(np.std(np.log(self._precision(apart))) / 2))
 
     def flat(self, directions: list[_Direction]) -> Flat:
         """The directions by site, those with the same leader one turn after the other."""
@@ -202,10 +217,11 @@ class _Elements:
             tuple(np.bincount(turns).tolist()),
         )
 
-
-def _solved(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Coefficients by least squares; zeros where numbers are missing, so that much is left over."""
-    if np.isfinite(x).all() and np.isfinite(y).all():
+    def _solved(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Coefficients by least squares; zeros where numbers are missing: much is left over."""
         with suppress(np.linalg.LinAlgError):
-            return np.linalg.lstsq(x, y, rcond=None)[0]
-    return np.zeros((x.shape[1], *y.shape[1:]))
+            if np.isfinite(x).all() and np.isfinite(y).all():
+                found = np.linalg.lstsq(x, y, rcond=None)[0]
+                rounded = np.abs(found) < self.settings.exact * np.abs(found).max(initial=0)
+                return np.where(rounded, 0, found)
+        return np.zeros((x.shape[1], *y.shape[1:]))
