@@ -138,88 +138,85 @@ class Shift(NamedTuple):
 
 def stretched(flat: Flat, parts: Mapping[str, Part], back: bool = False) -> Shift:
     """The steps from what λ gives to the values, or, with `back`, the other way."""
-    noise = {name: part.noise for name, part in parts.items()}
     rates, usual, units = _rates(flat, parts)
-    steps, log_det = jnp.zeros(flat.count), jnp.zeros(())
-    ends = np.cumsum(flat.turns)
+    noise = jnp.concatenate([jnp.ravel(part.noise) for part in parts.values()])
+    steps, log_det = jnp.zeros(flat.count), jnp.sum(jnp.log(units))
+    ends = np.cumsum(flat.turns).tolist()
     turns = [slice(end - count, end) for end, count in zip(ends, flat.turns)]
     for turn in reversed(turns) if back else turns:
-        now, then = ({n: one[turn] for n, one in all_.items()} for all_ in (rates, usual))
-        root, usual_root = _root(_products(now, now)), _root(_products(then, then))
-        there = _solved(root, _solved_transposed(root, _products(now, noise)))
+        now, then = _Triangle(rates[turn]), _Triangle(usual[turn])
+        there = now.solve([jnp.sum(row * noise) for row in now.rows])
         if back:
-            moved = _solved(usual_root, _times(root, there)) / units[turn] - there
+            moved = then.solve(now.times(there)) / units[turn] - there
         else:
-            moved = _solved(root, _times(usual_root, units[turn] * there)) - there
-        noise = {name: noise[name] + jnp.tensordot(moved, now[name], 1) for name in noise}
-        log_det += sum(jnp.log(own[i] / row[i]) for i, (own, row) in enumerate(zip(usual_root, root)))
+            moved = now.solve(then.times(units[turn] * there)) - there
+        noise = noise + moved @ rates[turn]
         steps = steps.at[turn].set(moved)
-    log_det += jnp.sum(jnp.log(units))
+        log_det += then.log_det - now.log_det
+    ends = np.cumsum([np.size(part.noise) for part in parts.values()])
+    split = dict(zip(parts, jnp.split(noise, ends[:-1])))
     alone = [name for name, part in parts.items() if part.lam is None]
-    free = {name: jnp.tensordot(steps, flat.leads[name], 1) for name in alone}
-    return Shift(noise, free, -log_det if back else log_det)
+    return Shift(
+        {name: own.reshape(np.shape(parts[name].noise)) for name, own in split.items()},
+        {name: jnp.tensordot(steps, flat.leads[name], 1) for name in alone},
+        -log_det if back else log_det,
+    )
 
 
-def _rates(flat: Flat, parts: Mapping[str, Part]) -> tuple[dict[str, Array], ...]:
+def _rates(flat: Flat, parts: Mapping[str, Part]) -> tuple[Array, Array, Array]:
     """How far noise moves along each direction, the same at usual scales, and units of leaders."""
-    rates, usual, units = {}, {}, jnp.ones(flat.count)
+    rates, usual, units = [], [], jnp.ones(flat.count)
     for name, part in parts.items():
         leads, scale = flat.leads[name], part.rule.scale
-        if part.lam is None:
-            rates[name] = usual[name] = leads / scale
-            continue
-        (lam_loc, lam_scale), relative = part.lam, scale / flat.usual[name]
-        follows = (1 - leads) * flat.apart[name] * lam_loc
-        rates[name] = leads / scale + follows / flat.usual[name] * relative**-lam_scale
-        usual[name] = (leads + follows) / flat.usual[name]
-        units += _inner(leads, relative ** (lam_scale - 1) - 1)
-    return rates, usual, units
+        now = then = leads / scale
+        if part.lam is not None:
+            (lam_loc, lam_scale), relative = part.lam, scale / flat.usual[name]
+            follows = (1 - leads) * flat.apart[name] * lam_loc
+            now = now + follows / flat.usual[name] * relative**-lam_scale
+            then = (leads + follows) / flat.usual[name]
+            units += _inner(leads, relative ** (lam_scale - 1) - 1)
+        rates.append(jnp.reshape(now, (flat.count, -1)))
+        usual.append(jnp.reshape(then, (flat.count, -1)))
+    return jnp.concatenate(rates, axis=1), jnp.concatenate(usual, axis=1), units
 
 
-# Of a few directions, without a call of LAPACK per gradient.
+class _Triangle:
+    """`R` with `R'R = J'J`, of a few directions; and `Q` of `J = Q R`, a row per direction.
 
+    By Gram and Schmidt: no call of LAPACK per gradient, and no `J'J`, which would be rounded more.
+    """
 
-def _products(rows: Mapping[str, Array], columns: Mapping[str, Array]) -> Array:
-    """The products of each row with a column, or with each of several, over all sites."""
-    count = len(next(iter(rows.values())))
-    found = jnp.zeros(())
-    for name, row in rows.items():
-        column = columns[name]
-        several = jnp.ndim(column) == jnp.ndim(row)
-        shape = (count, -1) if several else (-1,)
-        found += jnp.reshape(row, (count, -1)) @ jnp.reshape(column, shape).T
-    return found
+    def __init__(self, directions: Array) -> None:
+        self.rows: list[Array] = []
+        self.columns: list[list[Array]] = []
+        for rest in directions:
+            column = []
+            for row in self.rows:
+                column.append(jnp.sum(row * rest))
+                rest = rest - column[-1] * row
+            column.append(jnp.sqrt(jnp.sum(rest**2)))
+            self.rows.append(rest / column[-1])
+            self.columns.append(column)
 
+    @property
+    def log_det(self) -> Array:
+        """Of `R`."""
+        return sum((jnp.log(column[-1]) for column in self.columns), jnp.zeros(()))
 
-def _root(products: Array) -> list[Array]:
-    """The rows of the upper triangular `R` with `R'R` these products."""
-    rows: list[Array] = []
-    for i in range(len(products)):
-        row = products[i] - sum((own[i] * own for own in rows), jnp.zeros(()))
-        rows.append(row / jnp.sqrt(row[i]))
-    return rows
+    def times(self, vector: Array) -> list[Array]:
+        """`R v`."""
+        found = [jnp.zeros(())] * len(self.rows)
+        for one, column in zip(vector, self.columns):
+            found = [*(own + x * one for own, x in zip(found, column)), *found[len(column) :]]
+        return found
 
-
-def _times(root: list[Array], vector: Array) -> Array:
-    return jnp.stack([jnp.sum(row[i:] * vector[i:]) for i, row in enumerate(root)])
-
-
-def _solved(root: list[Array], vector: Array) -> Array:
-    """`R⁻¹ v`."""
-    found: list[Array] = []
-    for i in reversed(range(len(root))):
-        rest = sum((root[i][-1 - j] * one for j, one in enumerate(found)), jnp.zeros(()))
-        found.append((vector[i] - rest) / root[i][i])
-    return jnp.stack(found[::-1])
-
-
-def _solved_transposed(root: list[Array], vector: Array) -> Array:
-    """`R⁻ᵀ v`."""
-    found: list[Array] = []
-    for i, row in enumerate(root):
-        rest = sum((root[j][i] * one for j, one in enumerate(found)), jnp.zeros(()))
-        found.append((vector[i] - rest) / row[i])
-    return jnp.stack(found)
+    def solve(self, vector: list[Array]) -> Array:
+        """`R⁻¹ v`."""
+        left = list(vector)
+        for i, column in reversed(list(enumerate(self.columns))):
+            left[i] = left[i] / column[-1]
+            left[:i] = [one - own * left[i] for one, own in zip(left, column[:-1])]
+        return jnp.stack(left)
 
 
 def may_be_flat(program: Program) -> dict[str, Site]:
