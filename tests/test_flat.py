@@ -1,5 +1,6 @@
 """Flat directions: their map by law, how they are found, and few groups against exact answers."""
 
+import re
 import sys
 from dataclasses import replace
 from functools import partial
@@ -277,6 +278,53 @@ def test_levels_below_move_with_what_makes_up():
     assert flat.turns == (flat.count,)
 
 
+def one_child_each(group, y):
+    mu = numpyro.sample("mu", dist.Normal(0, 100.0))
+    s, t = (numpyro.sample(name, dist.Uniform(0, 100.0)) for name in "st")
+    a = numpyro.sample("a", dist.Normal(mu, s).expand([3]).to_event(1))
+    b = numpyro.sample("b", dist.Normal(a, t).to_event(1))
+    numpyro.sample("y", dist.Normal(b[group], NOISE), obs=y)
+
+
+def two_effects_each(group, y):
+    mu = numpyro.sample("mu", dist.Normal(0, 100.0))
+    s, t = (numpyro.sample(name, dist.Uniform(0, 100.0)) for name in "st")
+    a = numpyro.sample("a", dist.Normal(0, s).expand([3]).to_event(1))
+    b = numpyro.sample("b", dist.Normal(0, t).expand([3]).to_event(1))
+    numpyro.sample("y", dist.Normal((mu + a + b)[group], NOISE), obs=y)
+
+
+@pytest.mark.parametrize("model", [one_child_each, two_effects_each])
+def test_directions_that_are_the_same_line_are_not_stretched_together(model):
+    flat = found(model)["flat"].flat
+    assert flat.sound
+    with jax.enable_x64(True):
+        target = Target(ar.inspect(model, few_groups()))
+        lam = ar.Parameterization.centered(target.program).with_flat(flat)
+        bare = lam.with_flat(None)
+        position = np.random.default_rng(1).normal(size=target.size)
+        jacobian = jax.jacobian(lambda x: target.translate(x, lam, bare)[0])(position)
+        there, log_det = target.translate(position, lam, bare)
+        assert log_det == pytest.approx(float(jnp.linalg.slogdet(jacobian)[1]))
+        back = target.translate(there, bare, lam)[0]
+        np.testing.assert_allclose(back, position, atol=1e-9)
+
+
+@pytest.mark.parametrize(("model", "data"), [(added, (200,) * 3), (nested, (30,) * 12)])
+def test_small_scales_lose_little_precision(model, data):
+    data = few_groups(data)
+    target = Target(ar.inspect(model, data))
+    lam = found(model, data)["flat"].map(np.ones_like)
+    bare = ar.Parameterization.noncentered(target.program)
+    names = [site.name for site in target.program.latents for _ in range(site.size)]
+    positions = np.random.default_rng(0).normal(size=(20, target.size)).astype(np.float32)
+    positions[:, names.index("s")] = -8.0  # s is 0.03
+    round_trip = jax.vmap(
+        lambda x: target.translate(target.translate(x, bare, lam)[0], lam, bare)[0]
+    )
+    np.testing.assert_allclose(round_trip(positions), positions, atol=2e-3)
+
+
 def test_crossed_factors_take_turns():
     def model(group, y):
         mu = numpyro.sample("mu", dist.Normal(0, 100.0))
@@ -401,6 +449,11 @@ def test_directions_of_another_model_are_refused():
     broken = [
         text.replace('"apart"', '"part"'),
         text.replace('"leads": {', '"leads": 3, "x": {'),
+        text.replace('"leads": {', '"leads": {}, "x": {'),
+        text.replace('"turns": [\n', '"turns": [\n 0,'),
+        re.sub('"turns": [^]]*]', '"turns": "1"', text),
+        re.sub('"turns": [^]]*]', '"turns": [1.0]', text),
+        re.sub('("apart".*?"mu": [^0-9]*)1.0', r"\g<1>5.0", text, flags=re.DOTALL),
         text.replace('"usual": {', '"usual": {"s": [0.0], '),
         text.replace('"usual": {', '"usual": {"s": [1' + "0" * 400 + "], "),
     ]

@@ -19,7 +19,7 @@ from autoreparam.learn.informed import with_tails
 from autoreparam.learn.objective import Draws
 from autoreparam.learn.seen import Seen, of_groups, traded
 from autoreparam.learn.settings import ScoreSettings
-from autoreparam.program.flat import Flat
+from autoreparam.program.flat import Flat, is_regular
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.site import Site
 from autoreparam.program.target import Target
@@ -72,6 +72,23 @@ class _Direction(NamedTuple):
         """Whether the same elements move."""
         same = np.array_equal(self.apart != 0, other.apart != 0)
         return self.leader == other.leader and same
+
+
+def _turns(directions: list[_Direction]) -> list[int]:
+    """The turn of each: those with the same leader come one after the other."""
+    leaders = [one.leader for one in directions]
+    return [leaders[:i].count(leader) for i, leader in enumerate(leaders)]
+
+
+def _regular(ranked: list[_Direction]) -> list[_Direction]:
+    """The first ones with which the map is one-to-one, whatever λ is."""
+    chosen: list[_Direction] = []
+    for one in ranked:
+        turns = _turns([*chosen, one])
+        turn = [other for other, own in zip([*chosen, one], turns) if own == turns[-1]]
+        if is_regular([other.leader for other in turn], np.stack([own.apart for own in turn])):
+            chosen.append(one)
+    return chosen
 
 
 class _Elements:
@@ -133,9 +150,9 @@ class _Elements:
         chosen = [one for one in ranked if one.spread > self.settings.uneven]
         before = [] if known is None else self.known(known)
         if chosen:
-            again = [one for one in ranked if any(map(one.is_like, before))]
+            again = _regular([one for one in ranked if any(map(one.is_like, before))])
             kept = any(one is chosen[0] for one in again) and len(again) == len(before)
-            return self.flat(again if kept else chosen[: self.settings.most_flat])
+            return self.flat(again if kept else _regular(chosen)[: self.settings.most_flat])
         varies = any(one.spread > self.settings.uneven for one in before)
         return self.flat(before) if varies else None
 
@@ -159,7 +176,8 @@ class _Elements:
     def against(self, leader: int, site: Site) -> _Direction | None:
         """That of an element that the elements of a site make up for, if they do."""
         own = self.columns[site.name]
-        if leader in own or len(self.rest) < 2 * len(own):
+        around = self.slopes[leader, own].any()  # then it is the site's elements that lead
+        if leader in own or around or len(self.rest) < 2 * len(own):
             return None
         found = self._solved(self.rest @ self.carried[:, own], self.rest[:, leader])
         apart = np.zeros(self.free.shape[1])
@@ -186,8 +204,7 @@ class _Elements:
 
     def flat(self, directions: list[_Direction]) -> Flat:
         """The directions by site, those with the same leader one turn after the other."""
-        leaders = [one.leader for one in directions]
-        turns = [leaders[:i].count(leader) for i, leader in enumerate(leaders)]
+        turns = _turns(directions)
         directions = [directions[i] for i in np.argsort(turns, kind="stable")]
         apart = np.stack([one.apart for one in directions])
         moves, leads, rows = apart @ self.carried.T, np.zeros_like(apart), np.arange(len(apart))

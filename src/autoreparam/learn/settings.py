@@ -32,7 +32,7 @@ class ScoreSettings:
     flat: float = 0.01  # share of a direction's precision that may come from elsewhere than priors
     exact: float = 0.01  # relative error of what is exact but for rounding
     rather_centered: float = 0.25  # mean λ of a site from which they are looked for
-    most_flat: int = 4  # directions: each is a pass over the sites that it moves
+    most_flat: int = 4  # directions: what they cost goes by the square of their number
     most_single: int = 8  # elements of a site that are tried one by one: each is a linear fit
     most_traded: int = 50  # elements of a site that is traded against; of more, scales vary little
     uneven: float = 0.3  # standard deviation of a direction's log width from which it matters

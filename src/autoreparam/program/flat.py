@@ -20,9 +20,11 @@ follow; where they know each as well as its λ says, the precision of `mu` given
 
 with one column of `J` per direction, `R'R = J'J`, `R0` the same at usual scales, `H` what the
 leaders' coordinates make of a step, relative to usual, and the log-determinant `log det Φ`. Then
-`mu` is as wide whatever the scales are. At λ = 0, `Φ` is 1. Directions that the same element leads
-(against one factor, and against another that is crossed with it) could be the same where nothing
-follows: they take turns.
+`mu` is as wide whatever the scales are. At λ = 0, `Φ` is 1.
+
+`J` has full rank, whatever λ and the scales are, as long as each direction has a leader of its own
+and no leader follows itself, through others. Directions that the same element leads (against one
+factor, and against another that is crossed with it) take turns.
 """
 
 from __future__ import annotations
@@ -89,6 +91,25 @@ class Flat:
             )
 
     @property
+    def sound(self) -> bool:
+        """Whether these are one-to-one maps, each led by one element, that take turns."""
+        counts = {len(x) for own in (self.leads, self.apart, self.borrowed) for x in own.values()}
+        whole = self.leads and self.leads.keys() == self.apart.keys() and len(counts) == 1
+        if not whole or min(self.turns, default=0) < 1 or {sum(self.turns)} != counts:
+            return False
+        leads, apart = (
+            np.concatenate([np.reshape(own[name], (self.count, -1)) for name in self.leads], axis=1)
+            for own in (self.leads, self.apart)
+        )
+        if leads.shape != apart.shape or not np.isin(leads, (0, 1)).all():
+            return False
+        single = (leads.sum(axis=1) == 1).all() and (apart[leads == 1] == 1).all()
+        ends = np.cumsum(self.turns)
+        turns = [slice(end - count, end) for end, count in zip(ends, self.turns)]
+        leaders = leads.argmax(axis=1)
+        return bool(single) and all(is_regular(list(leaders[one]), apart[one]) for one in turns)
+
+    @property
     def parts(self) -> tuple[dict[str, Any], ...]:
         """Everything by site."""
         return self.leads, self.apart, self.usual, self.borrowed
@@ -145,7 +166,7 @@ def stretched(flat: Flat, parts: Mapping[str, Part], back: bool = False) -> Shif
     turns = [slice(end - count, end) for end, count in zip(ends, flat.turns)]
     for turn in reversed(turns) if back else turns:
         now, then = _Triangle(rates[turn]), _Triangle(usual[turn])
-        there = now.solve([jnp.sum(row * noise) for row in now.rows])
+        there = now.coefficients(noise)
         if back:
             moved = then.solve(now.times(there)) / units[turn] - there
         else:
@@ -203,6 +224,14 @@ class _Triangle:
         """Of `R`."""
         return sum((jnp.log(column[-1]) for column in self.columns), jnp.zeros(()))
 
+    def coefficients(self, noise: Array) -> Array:
+        """Those of `J` closest to the noise."""
+        found = []
+        for row in self.rows:
+            found.append(jnp.sum(row * noise))
+            noise = noise - found[-1] * row
+        return self.solve(found)
+
     def times(self, vector: Array) -> list[Array]:
         """`R v`."""
         found = [jnp.zeros(())] * len(self.rows)
@@ -217,6 +246,14 @@ class _Triangle:
             left[i] = left[i] / column[-1]
             left[:i] = [one - own * left[i] for one, own in zip(left, column[:-1])]
         return jnp.stack(left)
+
+
+def is_regular(leaders: list[int], apart: np.ndarray) -> bool:
+    """Whether directions can be stretched together: their leaders, and what each does to all."""
+    pulls = apart[:, leaders] != 0
+    np.fill_diagonal(pulls, False)
+    in_circles = np.linalg.matrix_power(pulls.astype(float), len(leaders)).any()
+    return len(set(leaders)) == len(leaders) and not in_circles
 
 
 def may_be_flat(program: Program) -> dict[str, Site]:

@@ -89,21 +89,17 @@ def flat_of(entry: Any) -> Flat | None:
     try:
         parts = {p: own for p, own in entry.items() if p != "turns"}
         arrays = {p: {n: np.asarray(x, dtype) for n, x in parts[p].items()} for p in parts}
-        flat = Flat(**arrays, turns=tuple(int(count) for count in entry["turns"]))
-        counts = {len(x) for part in flat.parts if part is not flat.usual for x in part.values()}
-        leading = sum(x.reshape(len(x), -1).sum(axis=1) for x in flat.leads.values())
-        known = all(np.isin(x, (0, 1)).all() for x in flat.leads.values())
+        flat = Flat(**arrays, turns=tuple(entry["turns"]))
         finite = all(np.isfinite(x).all() for part in flat.parts for x in part.values())
         positive = all((x > 0).all() for x in flat.usual.values())
-        sound = len(counts) == 1 and finite and positive and known and bool(np.all(leading == 1))
-        sound &= min(flat.turns) > 0 and sum(flat.turns) == flat.count
+        sound = finite and positive and all(type(n) is int for n in flat.turns) and flat.sound
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         sound = False
     if not sound:
         raise ParameterizationError(
             'not flat directions: expected "leads", "apart", "usual" and "borrowed", each with '
-            "finite numbers by site: equally many directions, each led by one element, and usual "
-            'scales above zero; and "turns", which add up to the directions'
+            "finite numbers by site: equally many directions, each led by one element that moves "
+            'by 1 and does not follow itself, usual scales above zero, and "turns" that add up'
         )
     return flat
 
