@@ -114,9 +114,8 @@ class _Elements:
         small = [n for n, site in sites.items() if site.size <= settings.most_single]
         self.slopes, unknown = self._slopes()
         self.single = [p for n in small if n not in unknown for p in self.columns[n]]
-        alone = np.eye(len(at)) - self.slopes
-        self.rest = self.score - (self.slope / self.scale) @ alone  # without the priors' slopes
-        self.carried = np.linalg.inv(alone)  # how far all move with each element, in columns
+        prior = self.slope / self.scale
+        self.rest = self.score - (prior - prior @ self.slopes)  # without the priors' slopes
 
     def _slopes(self) -> tuple[np.ndarray, set[str]]:
         """The derivatives of all locations; the sites that they depend on in unknown ways."""
@@ -134,6 +133,16 @@ class _Elements:
                 unknown.update(site.loc_parents)
             slopes[np.ix_(own, causes)] = found.T
         return slopes, unknown
+
+    def _moves(self, apart: np.ndarray) -> np.ndarray:
+        """How far elements move in all, (element, ...): apart from locations, and with them."""
+        moves = more = apart
+        for _ in self.sites:  # the longest chain of locations
+            if not more.any():
+                break
+            more = self.slopes @ more
+            moves = moves + more
+        return moves
 
     def directions(self, groups: list[Site], known: Flat | None) -> Flat | None:
         """The flat directions whose width varies most, if it does for any.
@@ -179,7 +188,8 @@ class _Elements:
         around = self.slopes[leader, own].any()  # then it is the site's elements that lead
         if leader in own or around or len(self.rest) < 2 * len(own):
             return None
-        found = self._solved(self.rest @ self.carried[:, own], self.rest[:, leader])
+        alone = np.eye(self.free.shape[1])[:, own]
+        found = self._solved(self.rest @ self._moves(alone), self.rest[:, leader])
         apart = np.zeros(self.free.shape[1])
         apart[leader], apart[own] = 1, -found
         return self._judged(leader, apart, self.rest[:, leader])
@@ -189,7 +199,7 @@ class _Elements:
 
         Next to these scores, and to the prior's precision, nothing else is left along it.
         """
-        left = np.mean((self.rest @ self.carried @ apart) ** 2)
+        left = np.mean((self.rest @ self._moves(apart)) ** 2)
         exact, flat = self.settings.exact**2 * np.mean(scores**2), self.settings.flat
         least = min(exact, flat * np.mean(self._precision(apart)))
         return self.direction(leader, apart) if left <= least else None
@@ -207,7 +217,7 @@ class _Elements:
         turns = _turns(directions)
         directions = [directions[i] for i in np.argsort(turns, kind="stable")]
         apart = np.stack([one.apart for one in directions])
-        moves, leads, rows = apart @ self.carried.T, np.zeros_like(apart), np.arange(len(apart))
+        moves, leads, rows = self._moves(apart.T).T, np.zeros_like(apart), np.arange(len(apart))
         moves[np.abs(moves) < self.settings.exact] = 0
         leads[rows, [one.leader for one in directions]] = 1
         some = ((apart != 0) | (moves != 0)).any(axis=0)
