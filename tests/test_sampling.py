@@ -118,8 +118,11 @@ def test_what_is_compiled_before_the_run_is_what_runs():
 
 @pytest.mark.parametrize("kernel", ONE_IN_CI)
 def test_all_runs_and_data_share_a_compiled_chunk_but_for_interleaved_ones(kernel):
-    def model(y):  # a model of its own: no other test has compiled it
-        groups(y)
+    def model(y):  # no other test has compiled it, and it has no flat directions
+        scale = numpyro.sample("scale", dist.LogNormal(0.0, 1.0))
+        with numpyro.plate("group", y.shape[0]):
+            theta = numpyro.sample("theta", dist.Normal(0.0, scale))
+            numpyro.sample("y", dist.Normal(theta, 1.0), obs=y)
 
     before = len(chains_module.traces)
     for y in (Y, Y + 1):
