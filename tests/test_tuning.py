@@ -71,6 +71,29 @@ def test_the_metric_stays_diagonal_where_nothing_more_is_to_be_had():
     np.testing.assert_allclose(metric.diagonal, np.arange(1, 41) ** 2)
 
 
+@pytest.mark.parametrize("unit", [1e-17, 1e-9, 1e9, 1e17])
+def test_the_metric_holds_in_wild_units_and_single_precision(unit):
+    _, draws, scores = gaussian(6)
+    usual = fit_metric(draws, scores)
+    wild = fit_metric((unit * draws).astype(np.float32), (scores / unit).astype(np.float32))
+    assert wild.diagonal.dtype == np.float32
+    np.testing.assert_allclose(dense(wild) / unit**2, dense(usual), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", [79, 109, 143])
+def test_no_direction_is_frozen_by_rounding(seed):
+    # Some draws and scores are both so wide, and so alike, that rounding decides on eigenvalues.
+    rng = np.random.default_rng(seed)
+    draws, scores = rng.normal(size=(2, 60, 5))
+    many, wide = rng.integers(1, 5), 10 ** rng.uniform(0, 14)
+    draws[:, :many] *= wide
+    scores[:, :many] *= wide
+    draws[:, 0] = draws[:, 1] + 1e-9 * draws[:, 0]
+    metric = fit_metric(draws.astype(np.float32), scores.astype(np.float32))
+    assert metric.stretch.min() > np.finfo(float).eps
+    assert np.isfinite(metric.stretch).all()
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
 def test_the_metric_is_sound_whatever_it_is_given(bad):
     draws, scores = np.random.default_rng(0).normal(size=(2, 60, 5))

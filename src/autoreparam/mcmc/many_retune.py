@@ -98,8 +98,8 @@ def retune(
             position, score = (jnp.where(weights[:, None] > 0, x, 0) for x in (position, score))
             carry = jax.vmap(partial(carry_state, target), (0, None, None))
             fit = fit._replace(lam=found, chains=carry(fit.chains, lam, found))
-        ratio = _variance(position, weights) / _variance(score, weights)
-        diagonal = jnp.sqrt(ratio)
+        # Where units are wild, the ratio of the variances is beyond single precision.
+        diagonal = jnp.sqrt(_variance(position, weights)) / jnp.sqrt(_variance(score, weights))
         usable = jnp.isfinite(diagonal) & (diagonal > 0)
         diagonal = jnp.where(usable, diagonal, 1)
         after = _largest(score * jnp.sqrt(diagonal), weights)

@@ -136,15 +136,15 @@ def diagonal_metric(position: np.ndarray, score: np.ndarray) -> np.ndarray:
         return np.ones(position.shape[1])
     # Entries that overflow, or have no spread, are replaced.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        variance, spread = position.var(axis=0, ddof=1), score.var(axis=0, ddof=1)
-        return _sound(np.sqrt(variance / spread), np.ones_like(variance))
+        variance, spread = (rows.var(axis=0, ddof=1, dtype=float) for rows in (position, score))
+        return _sound(np.sqrt(variance / spread), position.dtype)
 
 
-def _sound(metric: np.ndarray, instead: np.ndarray) -> np.ndarray:
-    """The metric with entries that are not finite and positive replaced."""
-    info = np.finfo(metric.dtype)
-    usable = np.isfinite(metric) & (metric > info.tiny**0.5) & (metric < info.max**0.5)
-    return np.where(usable, metric, instead)
+def _sound(metric: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The metric, with 1 for what is not positive and finite in this precision."""
+    info = np.finfo(dtype)
+    usable = (metric > info.tiny) & (metric < info.max)
+    return np.where(usable, metric, 1).astype(dtype)
 
 
 def fit_metric(
@@ -186,7 +186,8 @@ def _stretched(diagonal: Metric, x: np.ndarray, s: np.ndarray, settings: Sampler
     ridge = settings.metric_ridge
     covariances = [(rows.T @ rows + ridge * eye) / (n + ridge) for rows in (x @ span, s @ span)]
     stretch, vectors = np.linalg.eigh(_mean_with_inverse(*covariances))
-    stretch = np.maximum(stretch, TINY)  # rounding may leave it below
+    # What rounding leaves of a direction is no stretch.
+    stretch = np.where(stretch > stretch.max() * np.finfo(float).eps, stretch, 1)
     order = np.argsort(-np.abs(np.log(stretch)))[:rank]
     order = order[np.abs(np.log(stretch[order])) > np.log(settings.worth)]
     metric = Metric(
