@@ -16,6 +16,7 @@ from test_same_posterior import assert_moments, nuts
 
 import autoreparam as ar
 from autoreparam.program.compiled import may_wait_for_itself
+from autoreparam.program.maps.gain import GEOMETRIC, QUADRATIC
 from autoreparam.program.move import _carry
 from autoreparam.program.target import Target
 from autoreparam.program.traits import Coupling
@@ -31,6 +32,11 @@ WORDS = {
 SLOW = ("precision", "low_rank", "log_multivariate")
 rows = pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in ROWS]
+)
+
+
+gains = pytest.mark.parametrize(
+    "gain", [QUADRATIC, pytest.param(GEOMETRIC, marks=pytest.mark.slow)]
 )
 
 
@@ -51,11 +57,11 @@ def model_of(row):
 
 
 @cache
-def facts(name):
+def facts(name, gain):
     """All that the laws compare, from one compiled program."""
     model = model_of(ROWS[name])
     target = Target(ar.inspect(model))
-    lam = ar.Parameterization.constant(target.program, 0.5)
+    lam = ar.Parameterization.constant(target.program, 0.5, gain=gain)
     draw = np.random.default_rng(0)
     lam = lam.replace(
         {"x": draw.uniform(size=lam["x"].shape)}, scale={"x": draw.uniform(size=lam["x"].shape)}
@@ -93,7 +99,7 @@ def facts(name):
 
 @rows
 def test_inspect_finds_the_family_and_says_how_its_elements_depend_on_each_other(name):
-    site = facts(name)[1].program["x"]
+    site = facts(name, QUADRATIC)[1].program["x"]
     assert site.distribution == ROWS[name].family.__name__
     assert site.candidate
     assert site.coupling is ROWS[name].coupling
@@ -114,9 +120,10 @@ def test_a_process_that_starts_from_a_sequence_stays_centered_and_inspect_says_w
 
 
 @rows
+@gains
 @pytest.mark.parametrize("end", [None, 0.0, 1.0], ids=["random", "noncentered", "centered"])
-def test_laws_of_density_round_trip_determinant_and_carried_score(name, end):
-    model, _, lam, position, of = facts(name)
+def test_laws_of_density_round_trip_determinant_and_carried_score(name, gain, end):
+    model, _, lam, position, of = facts(name, gain)
     found = of(lam if end is None else lam.replace({"x": end}))
     values = {n: found["values"][n] for n in ("m", "t", "x")}
     own = log_density(model, (), {}, values)[0]
@@ -131,8 +138,9 @@ def test_laws_of_density_round_trip_determinant_and_carried_score(name, end):
 
 
 @rows
-def test_lam_one_is_the_value_itself_and_lam_zero_the_hand_written_form(name):
-    target = facts(name)[1]
+@gains
+def test_lam_one_is_the_value_itself_and_lam_zero_the_hand_written_form(name, gain):
+    target = facts(name, gain)[1]
     row, draw = ROWS[name], np.random.default_rng(1)
     noise = jnp.asarray(draw.normal(size=target.program["x"].unconstrained_shape))
     values = {"m": jnp.array(0.4), "t": jnp.array(1.3), "x": row.value(0.4, 1.3, noise)}
@@ -172,8 +180,9 @@ def test_vectors_without_correlation_have_the_coordinates_of_independent_element
 
 
 @rows
-def test_the_rewritten_numpyro_model_has_the_same_density(name):
-    model, target, lam, position, of = facts(name)
+@gains
+def test_the_rewritten_numpyro_model_has_the_same_density(name, gain):
+    model, target, lam, position, of = facts(name, gain)
     rewritten, found = ar.reparameterize(model, lam), of(lam)
     given = {"m": found["values"]["m"], "t": found["values"]["t"],
              "x_working": target.unflatten(position)["x"]}  # fmt: skip
@@ -186,8 +195,9 @@ def test_the_rewritten_numpyro_model_has_the_same_density(name):
 
 
 @pytest.mark.parametrize("name", ["covariance", "zero_sum", "state_space", "euler_maruyama"])
-def test_single_precision_agrees_with_double(name):
-    model, _, lam, position, of = facts(name)
+@gains
+def test_single_precision_agrees_with_double(name, gain):
+    model, _, lam, position, of = facts(name, gain)
     expected = float(of(lam)["density"])
     with jax.enable_x64(False):
         target = Target(ar.inspect(model))

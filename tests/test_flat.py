@@ -20,6 +20,7 @@ from autoreparam.learn.objective import Draws
 from autoreparam.learn.seen import see
 from autoreparam.learn.settings import DEFAULTS
 from autoreparam.program.flat import Flat, may_be_flat
+from autoreparam.program.maps.gain import GEOMETRIC, QUADRATIC
 from autoreparam.program.target import Target
 
 GROUP = np.repeat(np.arange(3), 4)
@@ -52,18 +53,19 @@ def any_directions(rng, second, turns):
     return Flat(leads, apart, usual, borrowed, turns)
 
 
-@pytest.fixture(params=[("a", (2,)), ("mu", (2,)), ("b", (1, 1)), ("nu", (1, 1))])
+@pytest.fixture(params=[("a", (2,), QUADRATIC), ("mu", (2,), GEOMETRIC),
+                        ("b", (1, 1), QUADRATIC), ("nu", (1, 1), GEOMETRIC)])  # fmt: skip
 def anywhere(request):
     """A target, a random λ with random directions, and a position, in double precision."""
     with jax.enable_x64(True):
-        rng = np.random.default_rng(0)
+        rng, (second, turns, gain) = np.random.default_rng(0), request.param
         target = Target(ar.inspect(crossed))
-        lam = ar.Parameterization.centered(target.program)
+        lam = ar.Parameterization.constant(target.program, 1.0, gain=gain)
         lam = lam.map(lambda one: rng.uniform(size=one.shape))
         lam = lam.replace(tail={"b": 0.7, "w": 0.3})
         yield (
             target,
-            lam.with_flat(any_directions(rng, *request.param)),
+            lam.with_flat(any_directions(rng, second, turns)),
             rng.normal(size=target.size),
         )
 

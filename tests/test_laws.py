@@ -18,6 +18,7 @@ from scipy import stats
 
 import autoreparam as ar
 from autoreparam.program.families import registered
+from autoreparam.program.maps.gain import GAINS, GEOMETRIC, QUADRATIC
 from autoreparam.program.target import Target
 
 # The same map as other rows, from other parameters.
@@ -31,7 +32,17 @@ def over(table):
     return pytest.mark.parametrize("row", marked, ids=[row.name for row in table])
 
 
-rows, hand_rows = over(ALL_ROWS), over(ROWS)
+def gains(test):
+    marked = [QUADRATIC, pytest.param(GEOMETRIC, marks=pytest.mark.slow)]
+    return pytest.mark.parametrize("gain", marked)(test)
+
+
+def rows(test):
+    return over(ALL_ROWS)(gains(test))
+
+
+def hand_rows(test):
+    return over(ROWS)(gains(test))
 
 
 def parents():
@@ -68,8 +79,9 @@ def prior_values(model, key, *args, **kwargs):
     return {s["name"]: s["value"] for s in sites if s["type"] == "sample" and not s["is_observed"]}
 
 
-def random_lam(program, seed, untied):
-    lam, random = ar.Parameterization.constant(program, 0.5), np.random.default_rng(seed)
+def random_lam(program, seed, untied, gain):
+    lam = ar.Parameterization.constant(program, 0.5, gain=gain)
+    random = np.random.default_rng(seed)
     draw = {n: random.uniform(size=lam[n].shape) for n in lam.sites}
     other = {n: np.flip(v) ** 2 for n, v in draw.items()} if untied else None
     return lam.replace(draw, scale=other, tail={n: 1 - draw[n] ** 2 for n in lam.tail})
@@ -153,7 +165,7 @@ class Facts(NamedTuple):  # what one compiled program found, case by case
 
 
 @cache
-def facts(row):
+def facts(row, gain):
     """Every case with both data sets: λ random, tied or not; centered; non-centered at unit scale.
 
     The non-centered ones are at values drawn by the hand-written model, where there is one.
@@ -169,10 +181,10 @@ def facts(row):
     key = jax.random.key(100)
     values = prior_values(centered_model(row), key)
     hand = [by_hand(row, each) for each in jax.random.split(key, DRAWS)] if row.noise else []
-    lams = [random_lam(program, 0, untied) for untied in (False, True)]
-    lams += [ar.Parameterization.centered(program)]
-    lams += [ar.Parameterization.noncentered(program, s0=1.0)] * DRAWS
-    new = random_lam(program, 9, untied=False)
+    lams = [random_lam(program, 0, untied, gain) for untied in (False, True)]
+    lams += [ar.Parameterization.constant(program, 1.0, gain=gain)]
+    lams += [ar.Parameterization.constant(program, 0.0, s0=1.0, gain=gain)] * DRAWS
+    new = random_lam(program, 9, untied=False, gain=gain)
     places = [values] * 3 + ([drawn for drawn, *_ in hand] or [values] * DRAWS)
     found = [[jax.device_get(run(target, scale, lam, new, place))
               for lam, place in zip(lams, places)]
@@ -181,8 +193,8 @@ def facts(row):
 
 
 @rows
-def test_inspect_finds_the_family_the_row_names(row):
-    site = facts(row).target.program["x"]
+def test_inspect_finds_the_family_the_row_names(row, gain):
+    site = facts(row, gain).target.program["x"]
     assert site.distribution == row.family.__name__
     assert site.candidate
     assert site.loc_parents + site.scale_parents
@@ -195,38 +207,38 @@ def test_the_table_has_a_row_for_every_registered_family():
 
 
 @rows
-def test_values_survive_the_round_trip(row):
-    found = facts(row).case(UNTIED)
-    for name, value in facts(row).values.items():
+def test_values_survive_the_round_trip(row, gain):
+    found = facts(row, gain).case(UNTIED)
+    for name, value in facts(row, gain).values.items():
         np.testing.assert_allclose(found["values"][name], value, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(found["back"], found["position"], rtol=1e-8, atol=1e-10)
 
 
 @rows
-def test_every_working_position_is_a_value_in_the_support(row):
-    for found in facts(row).found[0]:
+def test_every_working_position_is_a_value_in_the_support(row, gain):
+    for found in facts(row, gain).found[0]:
         assert found["inside"].all()
 
 
 @rows
-def test_log_determinant_equals_autodiff(row):
-    found = facts(row).case(UNTIED)
+def test_log_determinant_equals_autodiff(row, gain):
+    found = facts(row, gain).case(UNTIED)
     np.testing.assert_allclose(found["log_determinant"], found["autodiff"], rtol=1e-8)
 
 
 @rows
 @pytest.mark.parametrize("case", [TIED, UNTIED], ids=["tied", "untied"])
-def test_density_minus_log_determinant_is_the_models_own_log_joint(row, case):
+def test_density_minus_log_determinant_is_the_models_own_log_joint(row, gain, case):
     for data in range(len(SCALES)):
-        found = facts(row).case(case, data)
+        found = facts(row, gain).case(case, data)
         identity = found["density"] - found["log_determinant"]
         np.testing.assert_allclose(identity, found["own"], rtol=1e-8)
         np.testing.assert_allclose(found["log_joint"], found["own"], rtol=1e-12)
 
 
 @rows
-def test_lam_one_is_the_model_as_written(row):
-    found = facts(row).case(CENTERED)
+def test_lam_one_is_the_model_as_written(row, gain):
+    found = facts(row, gain).case(CENTERED)
     if row.same_coordinates:
         np.testing.assert_allclose(found["position"], found["free"], rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(found["density"], found["own_free"], rtol=1e-9)
@@ -236,10 +248,10 @@ def test_lam_one_is_the_model_as_written(row):
 
 
 @hand_rows
-def test_lam_zero_is_the_hand_written_noncentered_model(row):
+def test_lam_zero_is_the_hand_written_noncentered_model(row, gain):
     gaps = []
-    for number, (values, noise, own) in enumerate(facts(row).hand):
-        found = facts(row).case(CENTERED + 1 + number)
+    for number, (values, noise, own) in enumerate(facts(row, gain).hand):
+        found = facts(row, gain).case(CENTERED + 1 + number)
         np.testing.assert_allclose(found["working"], noise, rtol=1e-8, atol=1e-10)
         np.testing.assert_allclose(found["values"]["x"], values["x"], rtol=1e-8)
         gaps.append(found["density"] - own)
@@ -248,25 +260,25 @@ def test_lam_zero_is_the_hand_written_noncentered_model(row):
 
 
 @rows
-def test_jit_and_vmap_change_nothing(row):
-    target, lam = facts(row).target, facts(row).lams[TIED]
-    positions = np.stack([facts(row).case(case)["position"] for case in (TIED, UNTIED)])
+def test_jit_and_vmap_change_nothing(row, gain):
+    target, lam = facts(row, gain).target, facts(row, gain).lams[TIED]
+    positions = np.stack([facts(row, gain).case(case)["position"] for case in (TIED, UNTIED)])
     batched = jax.jit(jax.vmap(Target.logdensity, (None, 0, None)))(target, positions, lam)
     single = [target.logdensity(position, lam) for position in positions]
     np.testing.assert_allclose(batched, single, rtol=1e-10)
-    np.testing.assert_allclose(batched[0], facts(row).case(TIED)["density"], rtol=1e-10)
+    np.testing.assert_allclose(batched[0], facts(row, gain).case(TIED)["density"], rtol=1e-10)
 
 
 @rows
-def test_changing_lam_or_data_does_not_retrace(row):
-    first, second = (facts(row).case(TIED, data)["density"] for data in range(len(SCALES)))
+def test_changing_lam_or_data_does_not_retrace(row, gain):
+    first, second = (facts(row, gain).case(TIED, data)["density"] for data in range(len(SCALES)))
     assert first != second
-    assert facts(row).traces == 1
+    assert facts(row, gain).traces == 1
 
 
 @rows
-def test_a_carried_score_is_the_gradient_in_the_new_coordinates(row):
-    found = facts(row).case(UNTIED)
+def test_a_carried_score_is_the_gradient_in_the_new_coordinates(row, gain):
+    found = facts(row, gain).case(UNTIED)
     density, score, x = found["carried"]
     expected_density, expected, same_x = found["there"]
     np.testing.assert_allclose(*found["moved"], rtol=1e-9, atol=1e-10)
@@ -276,16 +288,16 @@ def test_a_carried_score_is_the_gradient_in_the_new_coordinates(row):
 
 
 @rows
-def test_the_rewritten_numpyro_model_has_the_same_density(row):
-    found = facts(row).case(UNTIED)
+def test_the_rewritten_numpyro_model_has_the_same_density(row, gain):
+    found = facts(row, gain).case(UNTIED)
     density, x = found["rewritten"]
     np.testing.assert_allclose(density, found["density"], rtol=1e-9)
-    np.testing.assert_allclose(x, facts(row).values["x"], rtol=1e-9)
+    np.testing.assert_allclose(x, facts(row, gain).values["x"], rtol=1e-9)
 
 
 @rows
-def test_single_precision_agrees_with_double(row):
-    found, lam = facts(row).case(TIED), facts(row).lams[TIED]
+def test_single_precision_agrees_with_double(row, gain):
+    found, lam = facts(row, gain).case(TIED), facts(row, gain).lams[TIED]
     with jax.enable_x64(False):
         target = Target(ar.inspect(centered_model(row)))
         lam = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), lam)
@@ -296,11 +308,12 @@ def test_single_precision_agrees_with_double(row):
 
 @pytest.mark.slow
 @hand_rows
-def test_draws_from_the_working_distribution_are_draws_from_the_prior(row):
+def test_draws_from_the_working_distribution_are_draws_from_the_prior(row, gain):
     def model():
         numpyro.sample("x", row.centered(0.4, 1.3))
 
-    lam = ar.Parameterization.constant(ar.inspect(model, sites="all"), 0.6, tail=0.8)
+    program = ar.inspect(model, sites="all")
+    lam = ar.Parameterization.constant(program, 0.6, tail=0.8, gain=gain)
     moved = ar.reparameterize(model, lam)
 
     @jax.jit
@@ -324,12 +337,13 @@ SHAPES = st.sampled_from([(), (1,), (4,), (2, 3), (3, 1)])
     scalar_scale=st.booleans(),
     first_dim=st.sampled_from([-1, -2]),
     lam_seed=st.integers(0, 1000),
+    gain=st.sampled_from(GAINS),
     untied=st.booleans(),
     masked=st.booleans(),
     scale=st.sampled_from([None, 0.3]),
 )
 def test_laws_hold_for_any_shape_plate_mask_scale_and_lam(
-    plates, event, scalar_scale, first_dim, lam_seed, untied, masked, scale
+    plates, event, scalar_scale, first_dim, lam_seed, gain, untied, masked, scale
 ):
     size = plates + event
 
@@ -353,7 +367,7 @@ def test_laws_hold_for_any_shape_plate_mask_scale_and_lam(
 
     program = ar.inspect(model)
     target = Target(program)
-    lam = random_lam(program, lam_seed, untied)
+    lam = random_lam(program, lam_seed, untied, gain)
     assert np.prod(program["x"].shape) == np.prod(size)
     assert lam["x"].shape == program["x"].shape
     rewritten = ar.reparameterize(model, lam)

@@ -19,6 +19,7 @@ from test_same_posterior import assert_moments, nuts
 import autoreparam as ar
 from autoreparam.errors import ParameterizationError
 from autoreparam.program.dependence import scan_inputs
+from autoreparam.program.maps.gain import GEOMETRIC, QUADRATIC
 from autoreparam.program.target import Target
 
 Y = np.linspace(-1.0, 1.0, 6)
@@ -82,13 +83,16 @@ SLOW = ("mixed",)
 models = pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in MODELS]
 )
+gains = pytest.mark.parametrize(
+    "gain", [QUADRATIC, pytest.param(GEOMETRIC, marks=pytest.mark.slow)]
+)
 
 
 @cache
-def place(name):
+def place(name, gain=QUADRATIC):
     model = MODELS[name]
     target = Target(ar.inspect(model))
-    lam = ar.Parameterization.constant(target.program, 0.5)
+    lam = ar.Parameterization.constant(target.program, 0.5, gain=gain)
     draw = np.random.default_rng(0)
     lam = lam.replace(
         {n: draw.uniform(size=lam[n].shape) for n in lam},
@@ -119,9 +123,9 @@ def test_every_site_of_the_loop_is_a_candidate(name):
 
 
 @cache
-def facts(name):
+def facts(name, gain):
     """All that the laws compare, from one compiled program."""
-    _, target, lam, position = place(name)
+    _, target, lam, position = place(name, gain)
     new = lam.map(lambda old: 1 - old**2)
 
     @partial(jax.jit, compiler_options=QUICK)
@@ -148,33 +152,37 @@ def facts(name):
 
 
 @models
-def test_density_minus_log_determinant_is_the_models_own_log_joint(name):
-    found = facts(name)
+@gains
+def test_density_minus_log_determinant_is_the_models_own_log_joint(name, gain):
+    found = facts(name, gain)
     own = log_density(MODELS[name], (), {}, turned(name, found["values"]))[0]
     np.testing.assert_allclose(found["density"] - found["log_det"], own, rtol=1e-9)
     np.testing.assert_allclose(found["log_joint"], own, rtol=1e-9)
 
 
 @models
-def test_values_survive_the_round_trip_and_the_log_determinant_is_autodiffs(name):
-    found = facts(name)
+@gains
+def test_values_survive_the_round_trip_and_the_log_determinant_is_autodiffs(name, gain):
+    found = facts(name, gain)
     np.testing.assert_allclose(found["back"], place(name)[-1], atol=1e-12)
     np.testing.assert_allclose(found["log_det"], found["autodiff"], rtol=1e-9)
 
 
 @models
-def test_a_carried_score_is_the_gradient_in_the_new_coordinates(name):
-    density, score = facts(name)["carried"]
-    there, expected = facts(name)["there"]
+@gains
+def test_a_carried_score_is_the_gradient_in_the_new_coordinates(name, gain):
+    density, score = facts(name, gain)["carried"]
+    there, expected = facts(name, gain)["there"]
     np.testing.assert_allclose(score, expected, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(density, there, rtol=1e-10)
 
 
 @models
-def test_the_rewritten_numpyro_model_has_the_same_density_and_values(name):
-    model, target, lam, position = place(name)
+@gains
+def test_the_rewritten_numpyro_model_has_the_same_density_and_values(name, gain):
+    model, target, lam, position = place(name, gain)
     rewritten, working = ar.reparameterize(model, lam), target.unflatten(position)
-    values, expected = facts(name)["values"], facts(name)["density"]
+    values, expected = facts(name, gain)["values"], facts(name, gain)["density"]
     given = {n + "_working" if n in lam else n: working[n] if n in lam else values[n]
              for n in values}  # fmt: skip
     found, sites = log_density(rewritten, (), {}, turned(name, given))
@@ -209,7 +217,7 @@ def test_lam_zero_is_the_hand_written_model_of_innovations():
 
 def test_single_precision_agrees_with_double():
     _, _, lam, position = place("ar3")
-    expected = float(facts("ar3")["density"])
+    expected = float(facts("ar3", QUADRATIC)["density"])
     with jax.enable_x64(False):
         target = Target(ar.inspect(MODELS["ar3"], (Y.astype(np.float32),)))
         lam = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), lam)

@@ -1,7 +1,6 @@
 """λ learned from draws and scores: its optimum, its guards, and the default that uses it."""
 
 import json
-from functools import partial
 
 import arviz_stats
 import jax
@@ -19,8 +18,7 @@ from autoreparam.learn.descent import descends
 from autoreparam.learn.informed import informed
 from autoreparam.learn.necks import depths_of, out_of_necks
 from autoreparam.learn.objective import Cost, Draws, coupled, inflations, saved
-from autoreparam.learn.origins import origins_of
-from autoreparam.learn.score import _positions, fit_draws, fit_score
+from autoreparam.learn.score import fit_draws, fit_score
 from autoreparam.learn.seen import see
 from autoreparam.learn.settings import ScoreSettings
 from autoreparam.program.target import Target
@@ -300,16 +298,19 @@ def test_elements_stay_out_of_the_necks_of_their_scales(shared):
     depths = depths_of(target, priors.log_scales, draws.weights > 0, settings, np)
     nothing = centered.map(np.zeros_like)
     found = out_of_necks(target, centered, depths, nothing, settings, np)["x"]
-    # How far the lowest twentieth is from the median.
+    # How far the lowest twentieth is from the median; then its square, relative to the median's.
     below = 1.645 * (np.full(43, 2.0) if shared else spread)
-    deep = np.log(3) < below
-    np.testing.assert_allclose(found[deep], np.log(3) / below[deep], rtol=0.2)
+    np.testing.assert_allclose(depths["x"], below, rtol=0.2)
+    low = np.exp(-2 * depths["x"])
+    deep = low < 1 / 9
+    least = (1 / 9 - low) / (1 - low)  # of `1 - λ`: the width there is a third
+    np.testing.assert_allclose(1 - found[deep], least[deep])
     assert (found[~deep] == 1).all()
     # Of an element that the data know well, the width follows the scale only below its own error.
     known = centered.map(lambda lam: np.full_like(lam, 0.9))
     known = out_of_necks(target, centered, depths, known, settings, np)["x"]
-    wider = np.log(3) - 0.5 * np.log(0.1 + 0.9 * np.exp(-2 * below))
-    np.testing.assert_allclose(known[deep], np.minimum(wider / below, 1)[deep], rtol=0.2)
+    least = ((1 - 0.9 * (1 - low)) / 9 - low) / (1 - low)
+    np.testing.assert_allclose(1 - known, np.maximum(least, 0), atol=1e-12)
 
 
 def test_what_a_metric_with_directions_removes_costs_nothing():
@@ -390,62 +391,20 @@ def test_sequences_learn_where_they_are():
     target = Target(ar.inspect(model))
     lam = ar.Parameterization.constant(target.program, 0.5)
     draw = np.random.default_rng(0)
-    values = {"scale": draw.gamma(9.0, 1 / 9, 400), "x": path + 0.5 * draw.normal(size=(400, 12))}
+    scales, steps_of = draw.gamma(9.0, 1 / 9, 400), np.eye(steps) - np.eye(steps, k=-1)
+    before = level * np.eye(steps)[0]
+    covariances = np.linalg.inv(np.eye(steps) + steps_of.T @ steps_of / scales[:, None, None] ** 2)
+    middles = path + steps_of.T @ before / scales[:, None] ** 2
+    middles = np.einsum("nij,nj->ni", covariances, middles)
+    noise = np.linalg.cholesky(covariances) @ draw.normal(size=(400, steps, 1))
+    values = {"scale": scales, "x": middles + noise[..., 0]}
     positions = jax.vmap(target.from_sites, (0, None))(values, lam)
     density, scores = jax.vmap(jax.value_and_grad(target.logdensity), (0, None))(positions, lam)
     found = fit_score(target, *map(np.asarray, (positions, scores, density)), lam)
     origin = found.parameterization.of("x").origin
-    np.testing.assert_allclose(origin, path, atol=0.2)
+    np.testing.assert_allclose(origin, np.median(values["x"], axis=0), atol=0.2)
     # Otherwise every element would follow the scale.
     for new, tied in ((lam, True), (found.parameterization.replace({"x": 0.5}), False)):
         working = jax.vmap(target.from_sites, (0, None))(values, new)
         correlation = np.corrcoef(np.asarray(working).T)[0, 1:]
         assert np.all(np.abs(correlation) > 0.9) if tied else np.all(np.abs(correlation) < 0.5)
-
-
-def test_where_its_scale_has_a_neck_a_sequence_has_its_origin_where_it_is_without_noise():
-    level, steps = 50.0, 12
-
-    def model():
-        scale = numpyro.sample("scale", dist.HalfCauchy(1.0))
-        _, x = scan(
-            lambda x, _: (numpyro.sample("x", dist.Normal(x, scale)),) * 2, level, None, steps
-        )
-        numpyro.sample("y", dist.Normal(x, 10.0), obs=level + jnp.arange(steps))
-
-    target = Target(ar.inspect(model))
-    lam = ar.Parameterization.constant(target.program, 0.5)
-    draw = np.random.default_rng(0)
-    scales = np.exp(2 * draw.normal(size=400))
-    walks = np.cumsum(0.5 + draw.normal(size=(400, steps)), axis=1)
-    values = {"scale": scales, "x": level + scales[:, None] * walks}
-    positions = jax.vmap(target.from_sites, (0, None))(values, lam)
-    density, scores = jax.vmap(jax.value_and_grad(target.logdensity), (0, None))(positions, lam)
-    found = fit_score(target, *map(np.asarray, (positions, scores, density)), lam)
-    assert np.all(values["x"].mean(axis=0)[1:] > level + 1)
-    np.testing.assert_allclose(found.parameterization.of("x").origin, level, rtol=1e-4)
-
-
-def test_what_feeds_a_sequence_may_have_a_neck_while_it_has_none():
-    def model():
-        scale = numpyro.sample("scale", dist.LogNormal(0.0, 1.0))
-
-        def step(carried, _):
-            slope = numpyro.sample("slope", dist.Normal(carried[1], scale))
-            level = numpyro.sample("level", dist.StudentT(4.0, carried[0] + slope, scale))
-            return (level, slope), None
-
-        scan(step, (50.0, 1.0), None, 6)
-
-    target = Target(ar.inspect(model))
-    lam = ar.Parameterization.constant(target.program, 0.5, tail=1.0)
-    draw = np.random.default_rng(0)
-    slope = 1 + np.cumsum(0.3 + draw.normal(size=(101, 6)), axis=1)
-    level = 50 + np.cumsum(slope + draw.standard_t(4.0, (101, 6)), axis=1)
-    values = {"scale": np.exp(draw.normal(size=101)), "slope": slope, "level": level}
-    positions = np.asarray(jax.vmap(target.from_sites, (0, None))(values, lam))
-    draws, move = Draws(positions, None, None, np.ones(101)), partial(_positions, target)
-    depths = {"slope": np.full(6, 5.0), "level": np.zeros(6)}
-    found = origins_of(target, draws, depths, lam, move, ScoreSettings(), np)
-    np.testing.assert_allclose(found["level"], np.median(level, axis=0), rtol=1e-4)
-    np.testing.assert_allclose(found["slope"], 1.0, rtol=1e-4)

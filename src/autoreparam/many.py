@@ -11,6 +11,7 @@ import numpy as np
 from autoreparam.errors import AutoreparamError, known
 from autoreparam.keywords import helpful
 from autoreparam.program.many import inspect_many
+from autoreparam.program.maps.gain import QUADRATIC
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 from autoreparam.results.many import kept_names, many_tree, warnings_about
@@ -98,7 +99,9 @@ def sample_many(
             lam = given.check(program)
         else:
             tail = 0.5 if name == "auto" else 0.0
-            lam = Parameterization.constant(program, METHODS[name], s0=1.0, tail=tail)
+            lam = Parameterization.constant(
+                program, METHODS[name], s0=1.0, tail=tail, gain=QUADRATIC
+            )
         kept = kept_names(program, lam, coords, dims, shown.var_names)
         notes = about_call(program, model, *program.structure.arguments.fill(program.data), {})
         with Progress(progress) as bar:

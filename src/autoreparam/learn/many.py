@@ -15,6 +15,7 @@ from autoreparam.learn.necks import depths_of, out_of_necks
 from autoreparam.learn.objective import Draws, inflations
 from autoreparam.learn.origins import around, has_sequences, origins_of
 from autoreparam.learn.settings import DEFAULTS, ScoreSettings
+from autoreparam.learn.usual import at_usual_scales, varying
 from autoreparam.program.move import MOST_SITES, held_out, large_matrices
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
@@ -35,7 +36,11 @@ def fit_inside(
 
     Here most draws are held out: a comparison costs a single pass, and a fit many.
     """
-    draws, fitted_to = Draws(positions, scores, logdensity, weights), held_out(len(positions))
+    log_scales = jax.vmap(target.log_scales, (0, None))(positions, lam)
+    log_scales = {name: log_scales[name] for name in varying(target)}
+    draws, before, old = Draws(positions, scores, logdensity, weights), weights > 0, lam
+    lam = at_usual_scales(old, log_scales, before, jnp)
+    draws, fitted_to = _moved(target, draws, old, lam), held_out(len(positions))
     seen, unseen = draws.where(fitted_to), draws.where(~fitted_to)
     as_written = with_tails(lam, 0.0)
     centered, whitened = as_written.map(jnp.ones_like), with_tails(lam.map(jnp.zeros_like), 1.0)
@@ -46,11 +51,9 @@ def fit_inside(
         centered,
         as_written.map(jnp.zeros_like),
     ]
-    log_scales = jax.vmap(target.log_scales, (0, None))(draws.positions, lam)
     depths = depths_of(target, log_scales, weights > 0, settings, jnp)
     if has_sequences(lam):
-        moved = partial(_positions, target)
-        origins = origins_of(target, draws, depths, lam, moved, settings, jnp)
+        origins = origins_of(target, draws, lam, partial(_positions, target), jnp)
         candidates = [around(rival, origins) for rival in candidates]
     rivals = _Rivals.of(target, unseen, lam, candidates)
     if len(lam) <= MOST_SITES and not large_matrices(target):
@@ -60,7 +63,7 @@ def fit_inside(
         rivals = rivals.plus(_Rivals.of(target, unseen, lam, more))
     best = out_of_necks(target, rivals.best(settings), depths, own, settings, jnp)
     enough = jnp.sum(weights > 0) >= settings.fewest_learned_from
-    return jax.tree.map(lambda new, old: jnp.where(enough, new, old), best, lam)
+    return jax.tree.map(lambda new, old: jnp.where(enough, new, old), best, old)
 
 
 def _positions(

@@ -26,6 +26,7 @@ from autoreparam.learn.objective import Cost, Draws, cost, coupled, saved
 from autoreparam.learn.origins import around, has_sequences, origins_of
 from autoreparam.learn.seen import see
 from autoreparam.learn.settings import DEFAULTS, ScoreSettings
+from autoreparam.learn.usual import at_usual_scales
 from autoreparam.program.move import (
     MANY_LATENTS,
     held_out,
@@ -106,8 +107,7 @@ def fit_score(
     if known is not None:  # all rivals start anew, without directions
         bare = lam.with_flat(None)
         lam, draws = bare, draws.moved(target, lam, bare)
-    held = held_out(most)
-    seen, blocks = draws.where(~held), coupled(target, directions)
+    held, blocks = held_out(most), coupled(target, directions)
 
     def judge(rival: Parameterization) -> Cost:
         if not blocks:
@@ -118,19 +118,22 @@ def fit_score(
             found = saved(positions, scores, weights, blocks, np)
         return cost(there.where(held))._replace(saved=float(found))
 
-    as_written = with_tails(lam, 0.0)
+    priors, old = see(target, draws.positions, lam, settings), lam
+    used = draws.weights > 0
+    with np.errstate(all="ignore"):
+        lam = at_usual_scales(old, priors.log_scales, used, np)
+        draws = draws.moved(target, old, lam)
+    seen, as_written = draws.where(~held), with_tails(lam, 0.0)
     rivals = {
         "informed": informed(target, seen, lam),
         "kept": lam,
         "centered": as_written.map(np.ones_like),
         "noncentered": as_written.map(np.zeros_like),
     }
-    priors = see(target, draws.positions, lam, settings)
-    depths = depths_of(target, priors.log_scales, draws.weights > 0, settings, np)
+    depths = depths_of(target, priors.log_scales, used, settings, np)
     if has_sequences(lam):
-        moved = partial(_positions, target)
         with np.errstate(all="ignore"):
-            origins = origins_of(target, draws, depths, lam, moved, settings, np)
+            origins = origins_of(target, draws, lam, partial(_positions, target), np)
         rivals = {name: around(rival, origins) for name, rival in rivals.items()}
     costs: dict[str, Cost] = {}
     chosen = _best(judge, rivals, costs, settings)

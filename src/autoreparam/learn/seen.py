@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from autoreparam.learn.necks import may_have_necks
 from autoreparam.learn.settings import ScoreSettings
+from autoreparam.learn.usual import varying
 from autoreparam.program.blocks import in_blocks
 from autoreparam.program.compiled import rarely
 from autoreparam.program.flat import may_be_flat
@@ -27,7 +27,7 @@ Names = tuple[str, ...]
 class Seen(NamedTuple):
     """One row per draw."""
 
-    log_scales: dict[str, Any]  # of sites that may have necks
+    log_scales: dict[str, Any]  # where they vary
     columns: tuple[Any, ...]  # of those of `traded`: location, scale and slope of the noise
 
     def where(self, rows: np.ndarray) -> Seen:
@@ -52,8 +52,8 @@ def of_groups(site: Site) -> bool:
 def see(
     target: Target, positions: np.ndarray, lam: Parameterization, settings: ScoreSettings
 ) -> Seen:
-    """Log scales where there may be necks, columns of the sites of `traded`; by one program."""
-    scaled, columns = tuple(may_have_necks(target)), tuple(traded(target, settings))
+    """Log scales where they vary, columns of the sites of `traded`; by one program."""
+    scaled, columns = tuple(varying(target)), tuple(traded(target, settings))
     if not scaled and not columns:
         return Seen({}, ())
 

@@ -22,6 +22,7 @@ from autoreparam.mcmc.step_size import FAR, Search, begin
 from autoreparam.mcmc.trail import Trail
 from autoreparam.mcmc.warmup import Step
 from autoreparam.program.compiled import accelerated
+from autoreparam.program.maps.gain import QUADRATIC
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.program import Program
 from autoreparam.program.spread import is_spread
@@ -78,17 +79,21 @@ class Engine:
             change = {"num_steps": self.policy.num_steps}
         return self.fresh(self.tuned(state, [change] * len(lams)))
 
-    def blank(self, slots: int, plan: Sequence[Step], target_accept: float) -> RunState:
+    def blank(
+        self, slots: int, plan: Sequence[Step], target_accept: float, gain: str = QUADRATIC
+    ) -> RunState:
         """A state of the right shapes, to compile with or to load a stored one into."""
         zeros = np.zeros((len(self.keys), self.target.size), self.target.program.dtype)
         chains = State(zeros, zeros[:, 0], zeros)
         tuning = tuning_like(self.target, self.settings)
-        return self.begin(chains, [self._any_lam()] * slots, tuning, plan, target_accept, Ledger())
+        lams = [self._any_lam(gain)] * slots
+        return self.begin(chains, lams, tuning, plan, target_accept, Ledger())
 
-    def _any_lam(self) -> Parameterization:
+    def _any_lam(self, gain: str = QUADRATIC) -> Parameterization:
         """A λ of the right shapes, whose reference scales need no draws from the prior."""
         program = self.target.program
-        lam, shapes = Parameterization.constant(program, 1.0, s0=1.0), program.reference_shapes
+        shapes = program.reference_shapes
+        lam = Parameterization.constant(program, 1.0, s0=1.0, gain=gain)
         ones = {name: np.ones(shapes[name], program.dtype) for name in lam.sites}
         return Parameterization.by_site(
             {name: replace(lam.of(name), reference=one) for name, one in ones.items()}

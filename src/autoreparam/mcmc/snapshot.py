@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from autoreparam.mcmc.hmc import Info
 from autoreparam.mcmc.state import Ledger, RunState
 from autoreparam.mcmc.trail import Trail
 from autoreparam.mcmc.warmup import Step
+from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.parameterization_file import flat_entry, flat_of
 
 WORDS = "words"  # the array that holds everything except numeric arrays, as JSON
@@ -35,6 +36,7 @@ def pack(state: RunState) -> dict[str, np.ndarray]:
         "every": state.every,
         "notes": state.notes,
         "seconds": [state.seconds, state.seconds_learning],
+        "gains": [[slot.lam.of(n).gain for n in slot.lam.sites] for slot in state.slots],
         "flat": [slot.lam.flat and flat_entry(slot.lam.flat) for slot in state.slots],
     }
     text = json.dumps(words).encode()
@@ -42,10 +44,10 @@ def pack(state: RunState) -> dict[str, np.ndarray]:
 
 
 def unpack(arrays: Mapping[str, np.ndarray], like: RunState) -> RunState:
-    """The state that was packed; `like` has its shapes, but for flat directions."""
+    """The state that was packed; `like` has its shapes, but for gains and flat directions."""
     words = json.loads(arrays[WORDS].tobytes()) if WORDS in arrays else {}
-    flats = map(flat_of, words.get("flat", []))  # an older release knows none
-    known = [slot._replace(lam=slot.lam.with_flat(flat)) for slot, flat in zip(like.slots, flats)]
+    static = zip(like.slots, words.get("gains", []), words.get("flat", []))
+    known = [slot._replace(lam=_with_static(slot.lam, *parts)) for slot, *parts in static]
     like = replace(like, slots=tuple(known) or like.slots)
     names = _named(_arrays(like))
     missing = [name for name in (*names, WORDS) if name not in arrays]
@@ -79,6 +81,11 @@ def unpack(arrays: Mapping[str, np.ndarray], like: RunState) -> RunState:
         seconds=seconds,
         seconds_learning=seconds_learning,
     )
+
+
+def _with_static(lam: Parameterization, gains: Sequence[str], flat: Any) -> Parameterization:
+    sites = {name: replace(lam.of(name), gain=gain) for name, gain in zip(lam.sites, gains)}
+    return Parameterization.by_site(sites, flat_of(flat))
 
 
 def _arrays(state: RunState) -> tuple[Any, ...]:

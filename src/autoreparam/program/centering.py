@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autoreparam.errors import ParameterizationError
+from autoreparam.errors import ParameterizationError, known
+from autoreparam.program.maps.gain import GAINS, GEOMETRIC
 from autoreparam.program.site import Site
 
 LAM_RANGE = "λ between 0 (non-centered) and 1 (centered)"
@@ -23,7 +24,8 @@ class Centering:
 
     Location and scale have a λ each, of the shape of the unconstrained value. The reference scale
     s0 broadcasts to that shape. The tail is None where the site has no heavy ones. The origin is
-    about where the elements of a sequence are, None for other sites.
+    about where the elements of a sequence are, None for other sites. The gain says which mean of s0
+    and the scale noise is multiplied by.
     """
 
     loc: Any
@@ -31,6 +33,7 @@ class Centering:
     reference: Any
     tail: Any = None
     origin: Any = None
+    gain: str = field(default=GEOMETRIC, metadata={"static": True})
 
     def checked(self, name: str) -> Centering:
         """The same in arrays that cannot change; an error about site `name` if it is no λ."""
@@ -46,7 +49,11 @@ class Centering:
         if origin is not None:
             origin = _finite(name, origin)
             _refuse_other_shape(name, "the origin", origin, shape)
-        return Centering(loc, scale, reference, tail, origin)
+        if self.gain not in GAINS:
+            raise ParameterizationError(
+                f"site '{name}': expected a gain that is one of {known(GAINS)}; found {self.gain!r}"
+            )
+        return Centering(loc, scale, reference, tail, origin, self.gain)
 
     def spread(self) -> Centering:
         """The same with the reference scale repeated for every element, as λ is."""
@@ -56,7 +63,7 @@ class Centering:
         """The same with zeros for the tail or the origin that its site needs and it lacks."""
         needs = {"tail": site.heavy, "origin": site.follows}
         bare = [part for part, need in needs.items() if need and getattr(self, part) is None]
-        zeros = np.zeros(np.shape(self.loc), self.loc.dtype)
+        zeros: Any = np.zeros(np.shape(self.loc), self.loc.dtype)
         return replace(self, **dict.fromkeys(bare, zeros)) if bare else self
 
     def refuse_other(self, site: Site) -> None:

@@ -7,10 +7,10 @@ No λ per element serves both. Nor does one where `mu` is the location of `a`.
 
 Where `mu` has a constant prior, `a` borrows it as its location: the working coordinate has `λ mu`
 added, so that at λ = 1 it is that of `mu + a`. A step along the direction is one of `mu`, which
-leads, while the working coordinates of what follows stay as they are at usual scales `s0`: their
-noise moves by
+leads, while the working coordinates of what follows stay as they are at usual scales: their noise
+moves by
 
-    J = λ (s / s0)^(1 - λ) / s
+    J = λ / gain
 
 times what they have to make up for. An element that the data say nothing about, at λ = 0, does not
 follow; where they know each as well as its λ says, the precision of `mu` given the others goes like
@@ -41,6 +41,7 @@ from jax import Array
 from autoreparam.errors import ParameterizationError, known
 from autoreparam.program.families import Standardized
 from autoreparam.program.maps import Point, SiteMap
+from autoreparam.program.maps.gain import relative_gain
 from autoreparam.program.program import Program
 from autoreparam.program.site import Site
 
@@ -131,12 +132,12 @@ class Part(NamedTuple):
 
     rule: Standardized
     noise: Any
-    lam: tuple[Any, Any] | None = None  # of location and scale
+    map: SiteMap | None = None
 
     @classmethod
     def of(cls, map_: SiteMap, point: Point) -> Part:
         """That of a site with a λ."""
-        return cls(map_.rule, point.noise, (map_.lam_loc, map_.lam_scale))
+        return cls(map_.rule, point.noise, map_)
 
     @classmethod
     def constant(cls, rule: Standardized, free: Array) -> Part:
@@ -176,7 +177,7 @@ def stretched(flat: Flat, parts: Mapping[str, Part], back: bool = False) -> Shif
         log_det += then.log_det - now.log_det
     ends = np.cumsum([np.size(part.noise) for part in parts.values()])
     split = dict(zip(parts, jnp.split(noise, ends[:-1])))
-    alone = [name for name, part in parts.items() if part.lam is None]
+    alone = [name for name, part in parts.items() if part.map is None]
     return Shift(
         {name: own.reshape(np.shape(parts[name].noise)) for name, own in split.items()},
         {name: jnp.tensordot(steps, flat.leads[name], 1) for name in alone},
@@ -190,12 +191,13 @@ def _rates(flat: Flat, parts: Mapping[str, Part]) -> tuple[Array, Array, Array]:
     for name, part in parts.items():
         leads, scale = flat.leads[name], part.rule.scale
         now = then = leads / scale
-        if part.lam is not None:
-            (lam_loc, lam_scale), relative = part.lam, scale / flat.usual[name]
-            follows = (1 - leads) * flat.apart[name] * lam_loc
-            now = now + follows / flat.usual[name] * relative**-lam_scale
-            then = (leads + follows) / flat.usual[name]
-            units += _inner(leads, relative ** (lam_scale - 1) - 1)
+        if part.map is not None:
+            usual_scale, relative = flat.usual[name], scale / flat.usual[name]
+            gain = relative_gain(part.map.gain, part.map.lam_scale, relative)
+            follows = (1 - leads) * flat.apart[name] * part.map.lam_loc
+            now = now + follows / (usual_scale * gain)
+            then = (leads + follows) / usual_scale
+            units += _inner(leads, gain / relative - 1)
         rates.append(jnp.reshape(now, (flat.count, -1)))
         usual.append(jnp.reshape(then, (flat.count, -1)))
     return jnp.concatenate(rates, axis=1), jnp.concatenate(usual, axis=1), units

@@ -16,6 +16,7 @@ from autoreparam.errors import ParameterizationError, known
 from autoreparam.program import parameterization_file
 from autoreparam.program.centering import Centering
 from autoreparam.program.flat import Flat
+from autoreparam.program.maps.gain import GEOMETRIC
 from autoreparam.program.program import Program
 from autoreparam.program.site import Site
 from autoreparam.render.table import Table
@@ -103,20 +104,24 @@ class Parameterization:
 
     @classmethod
     def constant(
-        cls, program: Program, lam: float, *, s0: float | None = None, tail: float = 0.0
+        cls,
+        program: Program,
+        lam: float,
+        *,
+        s0: float | None = None,
+        tail: float = 0.0,
+        gain: str = GEOMETRIC,
     ) -> Parameterization:
         """The same λ for every element of every candidate site, and the same tail where heavy.
-
-        `s0` is the reference scale: by default the site's own scale where that is constant and its
-        prior median elsewhere, so that λ does not depend on units. The paper has `s0=1`.
 
         Args:
             program: What `ar.inspect` gives.
             lam: The number for every element.
-            s0: The reference scale; None makes λ independent of units.
+            s0: The reference scale, 1 in the paper. None makes λ independent of units: the site's
+                own scale where that is constant and its prior median elsewhere.
             tail: The same for heavy tails; 0 leaves them.
+            gain: How s0 and the scale are averaged: "geometric", as in the paper, or "quadratic".
         """
-
         if not isinstance(program, Program):
             raise ParameterizationError(
                 f"expected a Program, as ar.inspect gives it; found {type(program).__name__}"
@@ -128,7 +133,7 @@ class Parameterization:
             reference = program.reference_scales[site.name] if s0 is None else np.asarray(s0, dtype)
             heavy = np.full(shape, tail, dtype) if site.heavy else None
             origin = np.zeros(shape, dtype) if site.follows else None
-            return Centering(alike, alike, reference, heavy, origin)
+            return Centering(alike, alike, reference, heavy, origin, gain)
 
         return cls.by_site({site.name: one(site) for site in program.candidates})
 
@@ -163,13 +168,10 @@ class Parameterization:
     ) -> Parameterization:
         """A new parameterization with λ of some sites replaced; a number applies to the whole site.
 
-        `lam` sets location and scale together (tied); `scale` sets only λ of the scale.
-        `tail` is for sites with heavy tails.
-
         Args:
             lam: New λ by site, for location and scale.
             scale: New λ of the scale alone.
-            tail: New tails.
+            tail: New tails, of sites with heavy ones.
         """
         new = dict(self._sites)
         for name, value in (lam or {}).items():
@@ -238,7 +240,7 @@ class Parameterization:
         return all(np.array_equal(site.loc, site.scale) for site in self._sites.values())
 
     def of(self, name: str) -> Centering:
-        """All that there is about one site: λ of location and scale, s0, tail and origin.
+        """All that there is about one site: λ of location and scale, s0, gain, tail and origin.
 
         Args:
             name: A site.
@@ -263,9 +265,8 @@ class Parameterization:
         if not isinstance(other, Parameterization):
             return NotImplemented
         (mine, parts), (theirs, others) = jax.tree.flatten(self), jax.tree.flatten(other)
-        if parts != others:  # type: ignore[operator]
-            return False
-        return all(np.array_equal(a, b) for a, b in zip(mine, theirs))
+        same = parts == others  # type: ignore[operator]
+        return same and all(np.array_equal(a, b) for a, b in zip(mine, theirs))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -277,7 +278,7 @@ class Parameterization:
         return Table(("site", "elements", "smallest λ", "mean", "largest"), rows).to_html()
 
     def check(self, program: Program) -> Parameterization:
-        """This parameterization, if it fits the program's candidate sites; an error otherwise.
+        """This parameterization, if it fits the candidates of `program`; an error otherwise.
 
         Args:
             program: What `ar.inspect` gives.
@@ -297,8 +298,7 @@ class Parameterization:
                 f"this parameterization has no λ for {known(missing)}; it covers "
                 f"{known(self._sites)}. Was it made for another model?"
             )
-        # In the order of the program and with all parts, so that equal models share one compiled
-        # program.
+        # In the program's order and with all parts: equal models share one compiled program.
         whole = {name: self._sites[name].completed(site) for name, site in wanted.items()}
         same = all(whole[name] is lam for name, lam in self._sites.items())
         return self if same and self.sites == tuple(wanted) else self.by_site(whole, self._flat)
@@ -309,7 +309,7 @@ class Parameterization:
 
     @classmethod
     def from_json(cls, text: str, program: Program | None = None) -> Parameterization:
-        """The parameterization in a JSON text; checked against `program` where one is given.
+        """The parameterization in a JSON text.
 
         Args:
             text: What `to_json` gave.

@@ -15,6 +15,7 @@ from autoreparam.disk import check_place, replacing, write_text
 from autoreparam.errors import ParameterizationError
 from autoreparam.program.centering import Centering
 from autoreparam.program.flat import Flat
+from autoreparam.program.maps.gain import GEOMETRIC
 
 FORMAT = "autoreparam.parameterization"
 VERSION = 1
@@ -118,6 +119,8 @@ def _dump(
             entry["tail"] = place(f"{name}/tail", np.asarray(site.tail))
         if site.origin is not None:
             entry["origin"] = place(f"{name}/origin", np.asarray(site.origin))
+        if site.gain != GEOMETRIC:
+            entry["gain"] = site.gain
         entries[name] = entry
     document = {"format": FORMAT, "version": VERSION, "sites": entries}
     document |= {} if flat is None else {"flat": flat_entry(flat)}
@@ -148,7 +151,7 @@ def _site(name: str, entry: Any, arrays: Mapping[str, np.ndarray]) -> Centering:
         _array(name, entry[part], arrays, shape) if part in entry else None
         for part in ("tail", "origin")
     )
-    return Centering(loc, scale, reference, tail, origin)
+    return Centering(loc, scale, reference, tail, origin, entry.get("gain", GEOMETRIC))
 
 
 def _shape(name: str, entry: Any) -> tuple[int, ...]:

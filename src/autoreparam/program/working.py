@@ -61,7 +61,7 @@ def site_map(rule: Standardized, lam: Centering, mask: Any = None) -> SiteMap:
         loc, scale = jnp.where(mask, lam.loc, 1.0), jnp.where(mask, lam.scale, 1.0)
         lam = replace(lam, loc=loc, scale=scale, tail=tail)
     map_ = rule.map(lam.loc, lam.scale, lam.reference, mask)
-    more = {"tail": lam.tail, "origin": lam.origin}
+    more = {"tail": lam.tail, "origin": lam.origin, "gain": lam.gain}
     return replace(map_, **{name: one for name, one in more.items() if one is not None})
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from autoreparam.errors import AutoreparamError, known
 from autoreparam.program.centering import Centering
 from autoreparam.program.flat import Flat
+from autoreparam.program.maps.gain import GEOMETRIC
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.parameterization_file import flat_entry, flat_of
 from autoreparam.results.labels import Labels
@@ -53,6 +54,7 @@ class Written:
     site: str
     part: str
     values: np.ndarray
+    gain: str
 
 
 def lam_variables(
@@ -81,7 +83,9 @@ def lam_variables(
                 name += "_"
             own = np.shape(lams[0].loc)
             values = [_padded(np.asarray(one), own, shapes[site]) for one in given]
-            result[name] = Written(site, part, np.stack(values) if len(values) > 1 else values[0])
+            result[name] = Written(
+                site, part, np.stack(values) if len(values) > 1 else values[0], lams[0].gain
+            )
     return result
 
 
@@ -98,7 +102,7 @@ def lam_dataset(
         sites={name: variable.site for name, variable in written.items()},
     )
     for name, variable in written.items():
-        result[name].attrs |= {"site": variable.site, "part": variable.part}
+        result[name].attrs |= {"site": variable.site, "part": variable.part, "gain": variable.gain}
     if flat is not None:
         result.attrs["flat"] = json.dumps(flat_entry(flat))
     return result
@@ -256,4 +260,5 @@ def _centering(parts: Mapping[str, xarray.DataArray]) -> Centering:
     values = {part: variable.values for part, variable in parts.items()}
     loc = values["lam"]
     scale, reference = values.get("scale", loc), values.get("reference", 1.0)
-    return Centering(loc, scale, reference, values.get("tail"), values.get("origin"))
+    gain = parts["lam"].attrs.get("gain", GEOMETRIC)
+    return Centering(loc, scale, reference, values.get("tail"), values.get("origin"), gain)

@@ -22,6 +22,7 @@ from autoreparam.mcmc.state import Ledger, RunState
 from autoreparam.mcmc.step_size import REASONABLE
 from autoreparam.mcmc.warmup import plan
 from autoreparam.program.diagnose import nonfinite
+from autoreparam.program.maps.gain import GEOMETRIC, QUADRATIC
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.program import Program
 from autoreparam.program.spread import is_spread, spread
@@ -56,17 +57,20 @@ def build_engine(program: Program, settings: Settings) -> Engine:
     )
 
 
-def blank_state(engine: Engine, settings: Settings) -> RunState:
-    """A state with the shapes of a run with these settings."""
+def blank_state(engine: Engine, settings: Settings, given: Any = None) -> RunState:
+    """A state with the shapes of a run with these settings, and with this parameterization."""
     steps = plan(settings.warmup, settings.draws, engine.settings)
-    return engine.blank(settings.slots, steps, settings.target_accept)
+    gain = GEOMETRIC if settings.parameterization == "vip" else QUADRATIC
+    if isinstance(given, Parameterization):
+        gain = next((given.of(name).gain for name in given.sites), gain)
+    return engine.blank(settings.slots, steps, settings.target_accept, gain)
 
 
 def first_state(
     engine: Engine, settings: Settings, parameterization: Any, init: Any, bar: Progress
 ) -> RunState:
     """The state before the first draw."""
-    blank = blank_state(engine, settings)
+    blank = blank_state(engine, settings, parameterization)
     beside = at_once if is_spread(engine.target) else meanwhile
     with beside(partial(_compile, engine, settings, blank)) as compiling:
         lams, tuning, positions, ledger, notes = _first_lam(
@@ -112,14 +116,11 @@ def _first_lam(
 def _fixed(program: Program, name: str, given: Any) -> list[Parameterization]:
     if name == "given":
         return [given.check(program)]
-    if name == "centered":
-        return [Parameterization.centered(program)]
-    if name == "interleaved":
-        return [Parameterization.centered(program), Parameterization.noncentered(program)]
-    if name == "noncentered":
-        return [Parameterization.noncentered(program)]
     # Chains start with noise about as large as its prior's: non-centered coordinates near one.
-    return [Parameterization.constant(program, 0.0, tail=0.5)]
+    ends = {"centered": [1.0], "noncentered": [0.0], "interleaved": [1.0, 0.0]}.get(name, [0.0])
+    tail = 0.5 if name == "auto" else 0.0
+    # With the gain of "auto" all of these share its compiled programs.
+    return [Parameterization.constant(program, e, tail=tail, gain=QUADRATIC) for e in ends]
 
 
 def _start(

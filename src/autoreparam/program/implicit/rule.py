@@ -111,7 +111,8 @@ class ImpliedMap(SiteMap):
         reference = self.reference if not self.rule.layout else to(self.reference)
         inner = self.rule.implied.map(to(self.lam_loc), to(self.lam_scale), reference, None)
         more = {"tail": self.tail, "origin": self.origin}
-        return replace(inner, **{name: to(one) for name, one in more.items() if one is not None})
+        more = {name: to(one) for name, one in more.items() if one is not None}
+        return replace(inner, gain=self.gain, **more)
 
     @property
     def _own(self) -> SiteMap:

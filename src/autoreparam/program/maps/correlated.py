@@ -1,14 +1,14 @@
 """The map of a site whose elements are correlated: `u = m + L e`, `L` lower triangular.
 
 Element i has the location `m_i + Σ_(j<i) L_ij e_j` given those before it, and the scale
-`d_i = L_ii`. Its working coordinate is
+`d_i = L_ii`. With the gain `g_i` of `d_i` and the pull `p_i` of `gain.py` its coordinate is
 
-    working_i = λ_i m_i + (d_i / s0_i)^(λ_i - 1) (λ_i Σ_(j<i) L_ij e_j + d_i e_i)
+    working_i = λ_i m_i + p_i Σ_(j<i) L_ij e_j + g_i e_i
 
 so the rows of the factor are mixed with the identity: λ = 1 gives `u`, λ = 0 whitens, and the map
 is invertible for every λ, since it is triangular with a positive diagonal. Where `d_i` is small, so
-is the rest of its row, but not `m_i`: multiplied by the same power, it would tie every vector to
-the scale. In a sequence of vectors it is, but for an origin; `SteadyMap` says why.
+is the rest of its row, but not `m_i`: pulled in the same way, it would tie every vector to the
+scale. In a sequence of vectors it is, but for an origin; `SteadyMap` says why.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from jax import Array
 
 from autoreparam.program.maps import triangular
 from autoreparam.program.maps.element import Point, SiteMap, base, from_origin
+from autoreparam.program.maps.gain import pull
 
 
 @jax.tree_util.register_dataclass
@@ -31,7 +32,7 @@ class CorrelatedMap(SiteMap):
     def point(self, working: Array) -> Point:
         """The point at working coordinates."""
         own = working - base(self) - self._pull() * from_origin(self)
-        right = own / jnp.exp(self._log_gain())
+        right = own / self._per_scale()
         return self.point_of_noise(triangular.solve(self._mixed(), right))
 
     def point_of_noise(self, noise: Array) -> Point:
@@ -46,11 +47,11 @@ class CorrelatedMap(SiteMap):
         """Working coordinates of a point."""
         mixed = triangular.multiply(self._mixed(), point.noise)
         location = base(self) + self._pull() * from_origin(self)
-        return location + jnp.exp(self._log_gain()) * mixed
+        return location + self._per_scale() * mixed
 
     def log_stretch(self, point: Point) -> Array:
         """`log |d working / d e|` of each element."""
-        return self.lam_scale * self._log_ratio() + jnp.log(self.reference)
+        return self._log_gain()
 
     def log_scale(self, point: Point) -> Array:
         """`log |du / de|` of each element."""
@@ -58,16 +59,17 @@ class CorrelatedMap(SiteMap):
 
     def _pull(self) -> Array:
         """What one unit of location adds to the working coordinate."""
-        return self.lam_loc * jnp.exp(self._log_gain()) if self.rule.follows else self.lam_loc
+        return (
+            pull(self.gain, self.lam_loc, self._per_scale()) if self.rule.follows else self.lam_loc
+        )
 
     def _mixed(self) -> Array:
-        """The factor with everything below its diagonal multiplied by λ."""
-        factor = self.rule.factor
+        """The factor with everything below its diagonal multiplied as the pull says."""
+        factor, relative = self.rule.factor, self._per_scale()
         own = jnp.eye(factor.shape[-1], dtype=bool)
-        return factor * jnp.where(own, 1.0, self.lam_loc[..., :, None])
+        below = pull(self.gain, self.lam_loc, relative) / relative
+        return factor * jnp.where(own, 1.0, below[..., :, None])
 
-    def _log_gain(self) -> Array:
-        return (self.lam_scale - 1) * self._log_ratio()
-
-    def _log_ratio(self) -> Array:
-        return jnp.log(self.rule.scale / self.reference)
+    def _per_scale(self) -> Array:
+        """The gain relative to the scale."""
+        return self._relative() / self._ratio()

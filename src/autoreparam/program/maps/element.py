@@ -1,10 +1,11 @@
 """The map between working coordinates, noise and values of one site at one λ.
 
-With `loc = m`, `scale = s`, noise `e`, and the reference scale `s0`:
+With `loc = m`, `scale = s` and noise `e`:
 
-    working = λ m + s0 (s / s0)^λ e        value = transform(m + s e)
+    working = λ m + gain e        value = transform(m + s e)
 
-The first λ (of the location) and the second (of the scale) are the same unless untied. Where the
+The gain, a mean of `s` and the reference scale `s0`, is what `gain.py` is about. Its λ, of the
+scale, and that of the location are the same unless untied. Where the
 noise has heavy tails, `e` in `working` is replaced by a coordinate with lighter ones (`tails.py`).
 That is the map of a family whose elements are independent; `SiteMap` is the interface that all maps
 share.
@@ -13,7 +14,7 @@ share.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.custom_derivatives import SymbolicZero
 
+from autoreparam.program.maps.gain import GEOMETRIC, pull, relative_gain
 from autoreparam.program.maps.tails import Student
 
 
@@ -48,6 +50,7 @@ class SiteMap(ABC):
     mask: Any = None
     tail: Any = None  # of heavy-tailed noise: 0 leaves it alone, 1 makes it as light as a Normal's
     origin: Any = None  # of a sequence: about where its elements are
+    gain: str = field(default=GEOMETRIC, metadata={"static": True})
 
     @abstractmethod
     def point(self, working: Array) -> Point:
@@ -81,6 +84,18 @@ class SiteMap(ABC):
         """The model's own value at a point."""
         return self.rule.transform(point.free)
 
+    def _log_gain(self) -> Array:
+        if self.gain == GEOMETRIC:
+            return self.lam_scale * jnp.log(self._ratio()) + jnp.log(self.reference)
+        return jnp.log(self._relative()) + jnp.log(self.reference)
+
+    def _relative(self) -> Array:
+        """The gain relative to the reference scale."""
+        return relative_gain(self.gain, self.lam_scale, self._ratio())
+
+    def _ratio(self) -> Array:
+        return self.rule.scale / self.reference
+
     def log_prob(self, point: Point) -> Array:
         """The log density of the working coordinates of a point, element by element."""
         return self.rule.noise.log_prob(point.noise) - self.log_stretch(point)
@@ -106,8 +121,7 @@ class ElementMap(SiteMap):
 
     def point(self, working: Array) -> Point:
         """The point at working coordinates."""
-        args = (working, self._loc(), self._log_ratio(), self._pull(), self.lam_scale)
-        light = _shrink(*map(jnp.asarray, args), jnp.asarray(self.reference))
+        light = self._light(working)
         if self.tail is None:
             return self.point_of_noise(light)
         noise = self._tails.restore(light, self.tail)
@@ -141,7 +155,10 @@ class ElementMap(SiteMap):
     def total_log_prob(self, point: Point) -> Array:
         """The sum of `log_prob`; cheaper than summing, since scales are mostly scalars."""
         ones = point.noise.size // jnp.size(self.reference)
-        stretch = _sum_of_product(jnp.asarray(self.lam_scale), self._log_ratio())
+        if self.gain == GEOMETRIC:
+            stretch = _sum_of_product(jnp.asarray(self.lam_scale), jnp.log(self._ratio()))
+        else:
+            stretch = jnp.sum(jnp.broadcast_to(jnp.log(self._relative()), point.noise.shape))
         log_reference = ones * jnp.sum(jnp.log(self.reference))
         if self.tail is not None:
             stretch += jnp.sum(self._log_slope(point))
@@ -164,11 +181,11 @@ class ElementMap(SiteMap):
         """`log |dv / de|` of the coordinate with lighter tails."""
         return self._tails.log_slope(point.noise, self.tail, point.light)
 
-    def _log_gain(self) -> Array:
-        return self.lam_scale * self._log_ratio() + jnp.log(self.reference)
-
-    def _log_ratio(self) -> Array:
-        return jnp.log(self.rule.scale / self.reference)
+    def _light(self, working: Array) -> Array:
+        if self.gain == GEOMETRIC:
+            args = (working, self._loc(), jnp.log(self._ratio()), self._pull(), self.lam_scale)
+            return _shrink(*map(jnp.asarray, args), jnp.asarray(self.reference))
+        return (working - self._pull() * self._loc()) / (self.reference * self._relative())
 
 
 @jax.tree_util.register_dataclass
@@ -176,11 +193,11 @@ class ElementMap(SiteMap):
 class SteadyMap(ElementMap):
     """The map of an element whose location depends on the elements before it.
 
-    With `working = λ o + (s / s0)^(λ - 1) (λ (m - o) + s e)`, `u = (1 - λ) m + ...`: what is passed
-    from element to element is multiplied by `1 - λ`. With the map of independent elements the
-    factor would be `1 - λ (s / s0)^(1 - λ)`, and a sequence would explode where `s` is far above
-    `s0`. The origin `o` is a constant close to where the element is: without it, the level of a
-    sequence would be multiplied by a power of the scale, and tie every element to that.
+    With the pull `p` of `gain.py`, `working = λ o + p (m - o) + gain e`: what is passed from
+    element to element is multiplied by a number between 0 and 1. With the map of independent
+    elements the factor would be `1 - λ s / gain`, and a sequence would explode where `s` is far
+    above `s0`. The origin `o` is a constant close to where the element is: without it, the level of
+    a sequence would be multiplied by what depends on the scale, and tie every element to that.
     """
 
     def point(self, working: Array) -> Point:
@@ -195,7 +212,7 @@ class SteadyMap(ElementMap):
         return from_origin(self)
 
     def _pull(self) -> Array:
-        return self.lam_loc * jnp.exp((self.lam_scale - 1) * self._log_ratio())
+        return pull(self.gain, self.lam_loc, self._relative() / self._ratio())
 
 
 def base(map_: SiteMap) -> Any:

@@ -92,8 +92,7 @@ class SequenceMap(SiteMap):
         )
         return jnp.moveaxis(jnp.concatenate([start[None], rest]), 0, self.rule.axis)
 
-    @staticmethod
-    def _map(rule: Any, lam: Any) -> SiteMap:
+    def _map(self, rule: Any, lam: Any) -> SiteMap:
         loc, scale, reference, *origin = lam
-        map_ = rule.map(loc, scale, reference, None)
+        map_ = replace(rule.map(loc, scale, reference, None), gain=self.gain)
         return replace(map_, origin=origin[0]) if origin else map_
