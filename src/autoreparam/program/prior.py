@@ -125,14 +125,14 @@ draw_prior = rarely(prior_draws, static_argnums=1)
 
 
 def middle_scale(draws: Any, axis: int = 0) -> np.ndarray:
-    """The median of scales over prior draws; 1 where its square is beyond single precision.
+    """The median of scales over prior draws; 1 where its fourth power is beyond single precision.
 
-    So it is with an InverseGamma(0.001, 0.001) variance: λ travels between precisions, and such a
-    number is no scale of anything.
+    So it is with an InverseGamma(0.001, 0.001) variance: λ travels between precisions, scales are
+    squared relative to this number, and such a number is no scale of anything.
     """
     single = np.finfo(np.float32)
     median = np.median(np.asarray(draws, float), axis=axis)
-    return np.where((median > single.tiny**0.5) & (median < single.max**0.5), median, 1)
+    return np.where((median > single.tiny**0.25) & (median < single.max**0.25), median, 1)
 
 
 def middle_range(draws: Any, axis: int = 0) -> tuple[np.ndarray, np.ndarray]:

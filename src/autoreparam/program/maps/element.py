@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.custom_derivatives import SymbolicZero
 
-from autoreparam.program.maps.gain import GEOMETRIC, pull, relative_gain
+from autoreparam.program.maps.gain import GEOMETRIC, QUADRATIC, pull, relative_gain, within_range
 from autoreparam.program.maps.tails import Student
 
 
@@ -94,7 +94,8 @@ class SiteMap(ABC):
         return relative_gain(self.gain, self.lam_scale, self._ratio())
 
     def _ratio(self) -> Array:
-        return self.rule.scale / self.reference
+        ratio = self.rule.scale / self.reference
+        return ratio if self.gain == GEOMETRIC else within_range(ratio)
 
     def log_prob(self, point: Point) -> Array:
         """The log density of the working coordinates of a point, element by element."""
@@ -158,7 +159,8 @@ class ElementMap(SiteMap):
         if self.gain == GEOMETRIC:
             stretch = _sum_of_product(jnp.asarray(self.lam_scale), jnp.log(self._ratio()))
         else:
-            stretch = jnp.sum(jnp.broadcast_to(jnp.log(self._relative()), point.noise.shape))
+            lam = jnp.broadcast_to(self.lam_scale, point.noise.shape)
+            stretch = _sum_of_logs(lam, jnp.asarray(self._ratio()))
         log_reference = ones * jnp.sum(jnp.log(self.reference))
         if self.tail is not None:
             stretch += jnp.sum(self._log_slope(point))
@@ -182,10 +184,10 @@ class ElementMap(SiteMap):
         return self._tails.log_slope(point.noise, self.tail, point.light)
 
     def _light(self, working: Array) -> Array:
-        if self.gain == GEOMETRIC:
-            args = (working, self._loc(), jnp.log(self._ratio()), self._pull(), self.lam_scale)
-            return _shrink(*map(jnp.asarray, args), jnp.asarray(self.reference))
-        return (working - self._pull() * self._loc()) / (self.reference * self._relative())
+        geometric = self.gain == GEOMETRIC
+        ratio = jnp.log(self._ratio()) if geometric else self._ratio()
+        args = (working, self._loc(), ratio, self._pull(), self.lam_scale, self.reference)
+        return (_shrink if geometric else _narrow)(*map(jnp.asarray, args))
 
 
 @jax.tree_util.register_dataclass
@@ -247,6 +249,48 @@ def _(primals, tangents):
         if not isinstance(tangent, SymbolicZero)
     ]
     return noise, sum(terms[1:], terms[0]) if terms else jnp.zeros_like(noise)
+
+
+@jax.custom_jvp
+def _narrow(working, loc, ratio, pull, lam, reference) -> Array:
+    """`(working - p m) / gain` with the quadratic gain, written out for the same reasons."""
+    return (working - pull * loc) / (reference * relative_gain(QUADRATIC, lam, ratio))
+
+
+@partial(_narrow.defjvp, symbolic_zeros=True)
+def _(primals, tangents):
+    working, loc, ratio, pull, lam, reference = primals
+    relative = relative_gain(QUADRATIC, lam, ratio)
+    factor = 1 / (reference * relative)
+    noise = (working - pull * loc) * factor
+    bent = noise / relative**2
+    slopes = (factor, pull * factor, lam * bent, loc * factor, 0.5 * bent, noise / reference)
+    changes = (1, -1, -ratio, -1, 1 - ratio**2, -1)
+    terms = [
+        slope * (change * tangent)
+        for slope, tangent, change in zip(slopes, tangents, changes)
+        if not isinstance(tangent, SymbolicZero)
+    ]
+    return noise, sum(terms[1:], terms[0]) if terms else jnp.zeros_like(noise)
+
+
+@jax.custom_jvp
+def _sum_of_logs(lam, ratio) -> Array:
+    """The sum of the logarithms of the quadratic gain."""
+    return jnp.sum(jnp.log(relative_gain(QUADRATIC, lam, ratio)))
+
+
+@partial(_sum_of_logs.defjvp, symbolic_zeros=True)
+def _(primals, tangents):
+    lam, ratio = primals
+    relative = relative_gain(QUADRATIC, lam, ratio)
+    slope, value = 1 / relative**2, jnp.sum(jnp.log(relative))
+    change = jnp.zeros_like(value)
+    if not isinstance(tangents[1], SymbolicZero):
+        change += _sum_of_product(lam * slope, ratio * tangents[1])
+    if not isinstance(tangents[0], SymbolicZero):
+        change += jnp.sum(0.5 * (ratio**2 - 1) * slope * tangents[0])
+    return value, change
 
 
 def _sum_of_product(full: Array, small: Array) -> Array:

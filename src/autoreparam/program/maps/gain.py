@@ -25,7 +25,16 @@ def relative_gain(gain: str, lam: Any, ratio: Any) -> Any:
     """The gain relative to `s0`, at the scale `ratio` relative to it."""
     if gain == GEOMETRIC:
         return ratio**lam
-    return jnp.hypot(jnp.sqrt(1 - lam), jnp.sqrt(lam) * ratio)
+    return jnp.sqrt(1 - lam + lam * ratio**2)
+
+
+def within_range(ratio: Any) -> Any:
+    """The ratio, where it is so extreme that its square would be zero or infinite a bound of it.
+
+    `hypot` would do without, and take five times as long.
+    """
+    info = jnp.finfo(jnp.result_type(float, ratio))
+    return jnp.clip(ratio, info.tiny**0.5, info.max**0.5)
 
 
 def pull(gain: str, lam: Any, relative: Any) -> Any:
