@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 def numpyro_code(tree: xarray.DataTree) -> str:
     """Python code that gives a model the λ of a run, with NumPyro only.
 
-    The coordinates are the run's own up to a constant factor per element (NumPyro has no reference
-    scale), which a diagonal metric absorbs. Sites whose family `LocScaleReparam` does not support,
-    or whose location and scale have separate λ, are listed in comments and stay centered.
+    NumPyro multiplies noise by the power λ of the scale. Up to a constant factor per element, that
+    is what a run whose λ has the geometric gain does. A λ learned from draws has the quadratic gain:
+    there the two agree around usual scales, and NumPyro's fits less well where data leave a scale
+    open. Sites whose family `LocScaleReparam` does not support, or whose location and scale have
+    separate λ, are listed in comments and stay centered.
 
     >>> print(ar.interop.numpyro_code(tree))
 
