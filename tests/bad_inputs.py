@@ -310,6 +310,7 @@ CALLS = [
     (partial(learn, learning_rates=()), "one positive learning rate"),
     (partial(learn, learning_rates=0.1), "one positive learning rate"),
     (partial(learn, s0=-1.0), "s0: expected a positive number; found -1.0"),
+    (partial(learn, objective="score", s0=1.0), "s0 is for objective='elbo'"),
     (partial(learn, s0="one"), "s0: expected a positive number; found 'one'"),
     (partial(learn, seed="x"), "seed: expected an integer"),
     (partial(ar.learn, 3), "expected a NumPyro model"),

@@ -1,5 +1,6 @@
 """The gain: which mean of scale and reference scale noise is multiplied by, and who keeps it."""
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from autoreparam.errors import ParameterizationError
 from autoreparam.learn.seen import see
 from autoreparam.learn.settings import ScoreSettings
 from autoreparam.learn.usual import at_usual_scales
+from autoreparam.program.centering import Centering
 from autoreparam.program.families import standardize
 from autoreparam.program.maps import ElementMap, SteadyMap
 from autoreparam.program.maps.gain import GAINS, GEOMETRIC, QUADRATIC, relative_gain
@@ -76,6 +78,53 @@ def test_what_data_leave_of_an_element_is_equally_wide_at_every_scale(kind):
         np.testing.assert_allclose(middles, lam * 3.0, rtol=1e-4)
 
 
+FACTOR = np.linalg.cholesky(np.array([[1, 0.5, 0.2], [0.5, 2, -0.3], [0.2, -0.3, 0.5]]))
+
+
+def element(scale, sequential=False):
+    return standardize(dist.Normal(jnp.zeros(3), scale), sequential=sequential)
+
+
+FAMILIES = {
+    "element": element,
+    "sequence": lambda scale: element(scale, sequential=True),
+    "correlated": lambda scale: standardize(
+        dist.MultivariateNormal(jnp.zeros(3), scale_tril=scale * jnp.float32(FACTOR))
+    ),
+    "walk": lambda scale: standardize(dist.GaussianRandomWalk(scale, 3)),
+}
+
+
+@pytest.mark.parametrize("lam", [0.0, 1e-6, 0.37, 1.0])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_density_and_slopes_hold_where_scales_are_beyond_all_measure(family, lam):
+    lams = jnp.full(3, lam, jnp.float32)
+    noise = jnp.array([-5.0, 0.3, 2.0])
+
+    def made(scale):
+        return replace(FAMILIES[family](scale).map(lams, lams, jnp.float32(1.0)), gain=QUADRATIC)
+
+    def working(log_scale, noise):
+        map_ = made(jnp.exp(log_scale))
+        return map_.working(map_.point_of_noise(noise))
+
+    def total(log_scale, working):
+        map_ = made(jnp.exp(log_scale))
+        point = map_.point(working)
+        return map_.total_log_prob(point), point.noise
+
+    slopes_of = jax.value_and_grad(total, (0, 1), has_aux=True)
+    for log_scale in np.linspace(-60, 60, 25, dtype=np.float32):
+        there, stretch = working(log_scale, noise), jax.jacfwd(working, 1)(log_scale, noise)
+        (density, found), slopes = slopes_of(log_scale, there)
+        if abs(log_scale) < 43:
+            np.testing.assert_allclose(found, noise, rtol=1e-3, atol=1e-3)
+        own = dist.Normal().log_prob(found).sum() - jnp.log(jnp.diag(stretch)).sum()
+        np.testing.assert_allclose(density, own, rtol=1e-4, atol=1e-3)
+        assert np.isfinite(slopes[0])
+        assert np.isfinite(slopes[1]).all()
+
+
 @pytest.mark.parametrize("gain", GAINS)
 def test_at_usual_scales_coordinates_differ_by_constant_factors_from_those_before(gain):
     target = Target(ar.inspect(groups))
@@ -100,6 +149,18 @@ def test_at_usual_scales_coordinates_differ_by_constant_factors_from_those_befor
         ]
         np.testing.assert_allclose(gains[1] / gains[0], gains[1][0] / gains[0][0], rtol=1e-4)
         np.testing.assert_allclose(moved[:, :2], rows[:, :2], rtol=1e-5)
+
+
+def test_no_scale_of_draws_makes_lam_anything_but_a_number():
+    with np.errstate(all="ignore"):
+        for own, reference in itertools.product(
+            (-100.0, -20.0, 0.0, 60.0, 200.0), (1e-30, 1, 1e30)
+        ):
+            one = Centering(*[np.float32([0.0, 0.5, 1.0])] * 2, np.full(3, reference, np.float32))
+            lam = ar.Parameterization.by_site({"x": one})
+            found = at_usual_scales(lam, {"x": np.full((9, 3), own)}, np.ones(9, bool), np)
+            assert ((found["x"] >= 0) & (found["x"] <= 1)).all()
+            assert (found.reference["x"] > np.finfo(np.float32).tiny ** 0.9).all()
 
 
 def test_scores_are_carried_from_one_gain_to_the_other():

@@ -291,7 +291,8 @@ def learn(
         objective: "elbo" needs no draws and is the paper's; "score" learns from draws.
         draws: The run to learn from, with "score".
         seed: The seed of the fit.
-        s0: The reference scale of λ; None makes λ independent of units, 1 is the paper's.
+        s0: The reference scale of λ, for "elbo"; None makes λ independent of units, 1 is the
+            paper's. With "score" it is about where the scales of the draws are.
         implicit: Whether sites that were non-centered by hand are recognized.
         options: Settings of the fit by the ELBO.
     """
@@ -302,6 +303,8 @@ def learn(
     key = jax.random.key(as_seed(seed))
     if s0 is not None and not (isinstance(s0, Real) and 0 < s0 < float("inf")):
         raise AutoreparamError(f"s0: expected a positive number; found {s0!r}")
+    if objective == "score" and s0 is not None:
+        raise AutoreparamError("s0 is for objective='elbo': with 'score' it comes from the draws")
     if objective == "score" and draws is None:
         raise AutoreparamError("objective='score' learns from draws: pass draws=tree")
     if draws is not None:
@@ -310,7 +313,7 @@ def learn(
     if objective == "elbo":
         start = Parameterization.constant(target.program, 0.5, s0=s0)
         return fit_elbo(target, start, key=key, **options)
-    start = Parameterization.constant(target.program, 0.5, s0=s0, tail=0.5)
+    start = Parameterization.constant(target.program, 0.5, tail=0.5)
     assert draws is not None  # refused above
     return fit_draws(target, _rows_of(draws, target.program), start)
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from autoreparam.learn.necks import quantile
 from autoreparam.program.centering import Centering
 from autoreparam.program.maps.gain import QUADRATIC
@@ -42,8 +44,9 @@ def at_usual_scales(
 def _relative_to(one: Centering, log_scale: Any, xp: Any) -> Centering:
     shape, dtype = xp.shape(one.loc), one.loc.dtype
     wanted = _like(xp.reshape(xp.exp(log_scale), shape).astype(dtype), xp.shape(one.reference))
-    sound = xp.isfinite(wanted) & (wanted > 0)
-    reference = xp.where(sound, wanted, one.reference)
+    single = np.finfo(np.float32)  # λ travels between precisions
+    sound = (wanted > single.tiny**0.5) & (wanted < single.max**0.5)
+    reference = xp.where(sound & xp.isfinite(wanted / one.reference), wanted, one.reference)
     ratio = reference / one.reference
 
     def moved(lam: Any) -> Any:

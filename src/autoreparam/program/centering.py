@@ -108,7 +108,9 @@ class Centering:
         traced = any(isinstance(lam, jax.core.Tracer) for lam in (self.loc, self.scale))
         if not traced and not np.array_equal(self.loc, self.scale):
             text += f" (scale {_range(self.scale)})"
-        return text if self.tail is None else f"{text} (tail {_range(self.tail)})"
+        if self.tail is not None:
+            text += f" (tail {_range(self.tail)})"
+        return text if self.gain == GEOMETRIC else f"{text} ({self.gain} gain)"
 
 
 def _as_array(name: str, value: Any):

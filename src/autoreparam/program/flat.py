@@ -7,8 +7,8 @@ No λ per element serves both. Nor does one where `mu` is the location of `a`.
 
 Where `mu` has a constant prior, `a` borrows it as its location: the working coordinate has `λ mu`
 added, so that at λ = 1 it is that of `mu + a`. A step along the direction is one of `mu`, which
-leads, while the working coordinates of what follows stay as they are at usual scales: their noise
-moves by
+leads, while the working coordinates of what follows stay as they are at usual scales. With these
+for `s0`, their noise moves by
 
     J = λ / gain
 

@@ -18,7 +18,8 @@ from autoreparam.program.flat import Flat
 from autoreparam.program.maps.gain import GEOMETRIC
 
 FORMAT = "autoreparam.parameterization"
-VERSION = 1
+VERSION = 2
+READABLE = (1, VERSION)  # the first knew one gain only
 INLINE = 10_000  # larger arrays are saved beside the JSON
 
 
@@ -132,7 +133,7 @@ def _sites(document: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, Centeri
         raise ParameterizationError(
             f'not a parameterization: expected a JSON object with "format": "{FORMAT}"'
         )
-    if document.get("version") != VERSION:
+    if document.get("version") not in READABLE:
         raise ParameterizationError(
             f"unknown version {document.get('version')!r} of the format; this is version {VERSION}"
         )

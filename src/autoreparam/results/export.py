@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autoreparam.program.maps.gain import QUADRATIC
 from autoreparam.results.lam import parameterization, sites
 
 if TYPE_CHECKING:
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 def numpyro_code(tree: xarray.DataTree) -> str:
     """Python code that gives a model the λ of a run, with NumPyro only.
 
-    NumPyro multiplies noise by the power λ of the scale. Up to a constant factor per element, that
-    is what a run whose λ has the geometric gain does. A λ learned from draws has the quadratic gain:
-    there the two agree around usual scales, and NumPyro's fits less well where data leave a scale
-    open. Sites whose family `LocScaleReparam` does not support, or whose location and scale have
+    NumPyro multiplies noise by the power λ of the scale. Up to a constant factor per element, so
+    does a run whose λ has the geometric gain. A λ learned from draws has the quadratic gain: there
+    the two agree around usual scales, and NumPyro's fits less well where data leave a scale open.
+    Sites whose family `LocScaleReparam` does not support, or whose location and scale have
     separate λ, are listed in comments and stay centered.
 
     >>> print(ar.interop.numpyro_code(tree))
@@ -38,6 +39,9 @@ def numpyro_code(tree: xarray.DataTree) -> str:
         "config = {",
     ]
     left = []
+    if any(lam.of(name).gain == QUADRATIC for name in lam.sites):
+        left += ["# λ was learned for a quadratic mean of a scale and its usual size. A power is"]
+        left += ["# like it around usual scales; where that diverges, try a smaller λ."]
     for name in lam.sites:
         family, shapes = entries[name]["distribution"], entries[name]["shape_parameters"]
         if entries[name].get("by_hand"):

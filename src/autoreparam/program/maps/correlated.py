@@ -21,7 +21,7 @@ from jax import Array
 
 from autoreparam.program.maps import triangular
 from autoreparam.program.maps.element import Point, SiteMap, base, from_origin
-from autoreparam.program.maps.gain import pull
+from autoreparam.program.maps.gain import mixed, pull
 
 
 @jax.tree_util.register_dataclass
@@ -32,7 +32,7 @@ class CorrelatedMap(SiteMap):
     def point(self, working: Array) -> Point:
         """The point at working coordinates."""
         own = working - base(self) - self._pull() * from_origin(self)
-        right = own / self._per_scale()
+        right = own / (self._relative() * self.reference)
         return self.point_of_noise(triangular.solve(self._mixed(), right))
 
     def point_of_noise(self, noise: Array) -> Point:
@@ -45,9 +45,8 @@ class CorrelatedMap(SiteMap):
 
     def working(self, point: Point) -> Array:
         """Working coordinates of a point."""
-        mixed = triangular.multiply(self._mixed(), point.noise)
-        location = base(self) + self._pull() * from_origin(self)
-        return location + self._per_scale() * mixed
+        wide = triangular.multiply(self._mixed(), point.noise) * self._relative() * self.reference
+        return base(self) + self._pull() * from_origin(self) + wide
 
     def log_stretch(self, point: Point) -> Array:
         """`log |d working / d e|` of each element."""
@@ -59,17 +58,15 @@ class CorrelatedMap(SiteMap):
 
     def _pull(self) -> Array:
         """What one unit of location adds to the working coordinate."""
-        return (
-            pull(self.gain, self.lam_loc, self._per_scale()) if self.rule.follows else self.lam_loc
-        )
+        if not self.rule.follows:
+            return self.lam_loc
+        return pull(self.gain, self.lam_loc, self._ratio(), self._relative())
 
     def _mixed(self) -> Array:
-        """The factor with everything below its diagonal multiplied as the pull says."""
-        factor, relative = self.rule.factor, self._per_scale()
+        """The factor with a diagonal of ones, and below it multiplied as the pull says."""
+        factor = self.rule.factor
         own = jnp.eye(factor.shape[-1], dtype=bool)
-        below = pull(self.gain, self.lam_loc, relative) / relative
-        return factor * jnp.where(own, 1.0, below[..., :, None])
-
-    def _per_scale(self) -> Array:
-        """The gain relative to the scale."""
-        return self._relative() / self._ratio()
+        below = mixed(self.gain, self.lam_loc, self._ratio(), self._relative())
+        # The derivative of a quotient has the square of the scale, which may be zero or infinite.
+        below *= jnp.exp(-jnp.log(self.rule.scale))
+        return jnp.where(own, 1.0, factor * below[..., :, None])

@@ -214,7 +214,7 @@ class SteadyMap(ElementMap):
         return from_origin(self)
 
     def _pull(self) -> Array:
-        return pull(self.gain, self.lam_loc, self._relative() / self._ratio())
+        return pull(self.gain, self.lam_loc, self._ratio(), self._relative())
 
 
 def base(map_: SiteMap) -> Any:
@@ -260,12 +260,13 @@ def _narrow(working, loc, ratio, pull, lam, reference) -> Array:
 @partial(_narrow.defjvp, symbolic_zeros=True)
 def _(primals, tangents):
     working, loc, ratio, pull, lam, reference = primals
-    relative = relative_gain(QUADRATIC, lam, ratio)
-    factor = 1 / (reference * relative)
+    inverse = 1 / relative_gain(QUADRATIC, lam, ratio)
+    factor = inverse / reference
     noise = (working - pull * loc) * factor
-    bent = noise / relative**2
-    slopes = (factor, pull * factor, lam * bent, loc * factor, 0.5 * bent, noise / reference)
-    changes = (1, -1, -ratio, -1, 1 - ratio**2, -1)
+    bent = noise * inverse
+    slopes = (factor, pull * factor, lam * bent * (ratio * inverse), loc * factor,
+              0.5 * bent * inverse, noise / reference)  # fmt: skip
+    changes = (1, -1, -1, -1, 1 - ratio**2, -1)
     terms = [
         slope * (change * tangent)
         for slope, tangent, change in zip(slopes, tangents, changes)
@@ -284,12 +285,12 @@ def _sum_of_logs(lam, ratio) -> Array:
 def _(primals, tangents):
     lam, ratio = primals
     relative = relative_gain(QUADRATIC, lam, ratio)
-    slope, value = 1 / relative**2, jnp.sum(jnp.log(relative))
+    inverse, value = 1 / relative, jnp.sum(jnp.log(relative))
     change = jnp.zeros_like(value)
     if not isinstance(tangents[1], SymbolicZero):
-        change += _sum_of_product(lam * slope, ratio * tangents[1])
+        change += _sum_of_product(lam * inverse * (ratio * inverse), tangents[1])
     if not isinstance(tangents[0], SymbolicZero):
-        change += jnp.sum(0.5 * (ratio**2 - 1) * slope * tangents[0])
+        change += jnp.sum(0.5 * (ratio**2 - 1) * inverse**2 * tangents[0])
     return value, change
 
 

@@ -34,13 +34,18 @@ def within_range(ratio: Any) -> Any:
     `hypot` would do without, and take five times as long.
     """
     info = jnp.finfo(jnp.result_type(float, ratio))
-    return jnp.clip(ratio, info.tiny**0.5, info.max**0.5)
+    return jnp.clip(ratio, (4 * info.tiny) ** 0.5, (info.max / 4) ** 0.5)
 
 
-def pull(gain: str, lam: Any, relative: Any) -> Any:
-    """What one unit of a location given others adds, for the gain relative to the scale.
+def pull(gain: str, lam: Any, ratio: Any, relative: Any) -> Any:
+    """What one unit of a location given others adds; scale and gain are relative to `s0`.
 
     What is passed on along a sequence is multiplied by `1 - λ` with the geometric mean, and by
     `(1 - λ) s0² / gain²` with the quadratic: never by more than 1.
     """
-    return lam * relative if gain == GEOMETRIC else lam / relative
+    return lam * (relative / ratio if gain == GEOMETRIC else ratio / relative)
+
+
+def mixed(gain: str, lam: Any, ratio: Any, relative: Any) -> Any:
+    """The pull times the scale over the gain: between 0 and 1, however extreme the scale is."""
+    return lam if gain == GEOMETRIC else lam * (ratio / relative) ** 2
