@@ -9,6 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from families_table import COUPLED, FACTOR, TIMES
+from gains import rows_by_gain
 from numpyro.handlers import seed, trace
 from numpyro.infer.util import log_density
 from origins import with_origins
@@ -16,7 +17,7 @@ from test_same_posterior import assert_moments, nuts
 
 import autoreparam as ar
 from autoreparam.program.compiled import may_wait_for_itself
-from autoreparam.program.maps.gain import GEOMETRIC, QUADRATIC
+from autoreparam.program.maps.gain import QUADRATIC
 from autoreparam.program.move import _carry
 from autoreparam.program.target import Target
 from autoreparam.program.traits import Coupling
@@ -30,14 +31,11 @@ WORDS = {
 }
 # The same map as other rows, from other parameters.
 SLOW = ("precision", "low_rank", "log_multivariate")
+PAPERS = ("covariance", "zero_sum", "random_walk")
 rows = pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in ROWS]
 )
-
-
-gains = pytest.mark.parametrize(
-    "gain", [QUADRATIC, pytest.param(GEOMETRIC, marks=pytest.mark.slow)]
-)
+by_gain = rows_by_gain("name", ROWS, alike=SLOW, papers=PAPERS)
 
 
 def parents():
@@ -119,8 +117,7 @@ def test_a_process_that_starts_from_a_sequence_stays_centered_and_inspect_says_w
     assert "whose initial distribution is not Normal; stays centered" in site.note
 
 
-@rows
-@gains
+@by_gain
 @pytest.mark.parametrize("end", [None, 0.0, 1.0], ids=["random", "noncentered", "centered"])
 def test_laws_of_density_round_trip_determinant_and_carried_score(name, gain, end):
     model, _, lam, position, of = facts(name, gain)
@@ -137,8 +134,7 @@ def test_laws_of_density_round_trip_determinant_and_carried_score(name, gain, en
     np.testing.assert_allclose(density, there, rtol=1e-9)
 
 
-@rows
-@gains
+@by_gain
 def test_lam_one_is_the_value_itself_and_lam_zero_the_hand_written_form(name, gain):
     target = facts(name, gain)[1]
     row, draw = ROWS[name], np.random.default_rng(1)
@@ -179,8 +175,7 @@ def test_vectors_without_correlation_have_the_coordinates_of_independent_element
     np.testing.assert_allclose(*working, rtol=1e-5)
 
 
-@rows
-@gains
+@by_gain
 def test_the_rewritten_numpyro_model_has_the_same_density(name, gain):
     model, target, lam, position, of = facts(name, gain)
     rewritten, found = ar.reparameterize(model, lam), of(lam)
@@ -194,8 +189,7 @@ def test_the_rewritten_numpyro_model_has_the_same_density(name, gain):
     assert drawn["x"]["value"].shape == target.program["x"].shape
 
 
-@pytest.mark.parametrize("name", ["covariance", "zero_sum", "state_space", "euler_maruyama"])
-@gains
+@rows_by_gain("name", ["covariance", "zero_sum", "state_space", "euler_maruyama"], papers=PAPERS)
 def test_single_precision_agrees_with_double(name, gain):
     model, _, lam, position, of = facts(name, gain)
     expected = float(of(lam)["density"])

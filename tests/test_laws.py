@@ -10,6 +10,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from families_table import ALL_ROWS, COUPLED, ROWS
+from gains import rows_by_gain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpyro.handlers import seed, trace
@@ -18,31 +19,16 @@ from scipy import stats
 
 import autoreparam as ar
 from autoreparam.program.families import registered
-from autoreparam.program.maps.gain import GAINS, GEOMETRIC, QUADRATIC
+from autoreparam.program.maps.gain import GAINS
 from autoreparam.program.target import Target
 
 # The same map as other rows, from other parameters.
 ALIKE = ("gamma", "student_t_latent_df", "asymmetric_laplace_quantile", "affine_normal",
          "left_truncated_logistic", "right_truncated_moving", "folded_moving")  # fmt: skip
-
-
-def over(table):
-    marked = [pytest.param(row, marks=pytest.mark.slow if row.name in ALIKE else ())
-              for row in table]  # fmt: skip
-    return pytest.mark.parametrize("row", marked, ids=[row.name for row in table])
-
-
-def gains(test):
-    marked = [QUADRATIC, pytest.param(GEOMETRIC, marks=pytest.mark.slow)]
-    return pytest.mark.parametrize("gain", marked)(test)
-
-
-def rows(test):
-    return over(ALL_ROWS)(gains(test))
-
-
-def hand_rows(test):
-    return over(ROWS)(gains(test))
+# One for each way in which rules differ: heavy tails, a transform, a width, an edge that moves.
+PAPERS = ("student_t", "log_normal", "gamma_latent_shape", "left_truncated_moving")
+rows = rows_by_gain("row", ALL_ROWS, alike=ALIKE, papers=PAPERS)
+hand_rows = rows_by_gain("row", ROWS, alike=ALIKE, papers=PAPERS)
 
 
 def parents():

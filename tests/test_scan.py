@@ -8,6 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from gains import rows_by_gain
 from numpyro.contrib.control_flow import scan
 from numpyro.distributions import biject_to, constraints
 from numpyro.handlers import seed, substitute, trace
@@ -19,7 +20,7 @@ from test_same_posterior import assert_moments, nuts
 import autoreparam as ar
 from autoreparam.errors import ParameterizationError
 from autoreparam.program.dependence import scan_inputs
-from autoreparam.program.maps.gain import GEOMETRIC, QUADRATIC
+from autoreparam.program.maps.gain import QUADRATIC
 from autoreparam.program.target import Target
 
 Y = np.linspace(-1.0, 1.0, 6)
@@ -83,9 +84,7 @@ SLOW = ("mixed",)
 models = pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in MODELS]
 )
-gains = pytest.mark.parametrize(
-    "gain", [QUADRATIC, pytest.param(GEOMETRIC, marks=pytest.mark.slow)]
-)
+by_gain = rows_by_gain("name", MODELS, alike=SLOW, papers=("ar3",))
 
 
 @cache
@@ -151,8 +150,7 @@ def facts(name, gain):
     return measure(position)
 
 
-@models
-@gains
+@by_gain
 def test_density_minus_log_determinant_is_the_models_own_log_joint(name, gain):
     found = facts(name, gain)
     own = log_density(MODELS[name], (), {}, turned(name, found["values"]))[0]
@@ -160,16 +158,14 @@ def test_density_minus_log_determinant_is_the_models_own_log_joint(name, gain):
     np.testing.assert_allclose(found["log_joint"], own, rtol=1e-9)
 
 
-@models
-@gains
+@by_gain
 def test_values_survive_the_round_trip_and_the_log_determinant_is_autodiffs(name, gain):
     found = facts(name, gain)
     np.testing.assert_allclose(found["back"], place(name)[-1], atol=1e-12)
     np.testing.assert_allclose(found["log_det"], found["autodiff"], rtol=1e-9)
 
 
-@models
-@gains
+@by_gain
 def test_a_carried_score_is_the_gradient_in_the_new_coordinates(name, gain):
     density, score = facts(name, gain)["carried"]
     there, expected = facts(name, gain)["there"]
@@ -177,8 +173,7 @@ def test_a_carried_score_is_the_gradient_in_the_new_coordinates(name, gain):
     np.testing.assert_allclose(density, there, rtol=1e-10)
 
 
-@models
-@gains
+@by_gain
 def test_the_rewritten_numpyro_model_has_the_same_density_and_values(name, gain):
     model, target, lam, position = place(name, gain)
     rewritten, working = ar.reparameterize(model, lam), target.unflatten(position)

@@ -40,7 +40,7 @@ def converged(tree):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("unit", [1e-12, 1e12])
+@pytest.mark.parametrize("unit", [pytest.param(1e-12, marks=pytest.mark.long), 1e12])
 def test_the_posterior_does_not_depend_on_units(unit):
     usual, wild = (ar.sample(groups, (one * Y, one), **SETTINGS) for one in (1.0, unit))
     assert converged(usual)
