@@ -278,7 +278,7 @@ def test_demo_ends_with_a_table_and_a_report(folder, sampled, monkeypatch):
     assert "interleaved" in page.read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_real_demo(folder):
     assert "with all costs" in apart(folder, "demo", "--draws", "50")
     assert (folder / "autoreparam-demo.html").exists()

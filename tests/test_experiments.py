@@ -205,7 +205,7 @@ def test_interleaved_chains_leave_the_tip_of_a_funnel_in_single_precision(school
     assert np.mean(log_tau[-1] > -19) > 0.9
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_however_runs_are_cut_into_calls_their_draws_are_the_same(monkeypatch):
     jobs = [Job("schools", "NCP", 4, 1, 30, 20, 40), Job("schools", "iHMC", 2, 2, 10, 0, 25)]
     lanes = {

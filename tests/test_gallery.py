@@ -31,7 +31,7 @@ def by_nuts(model, args, kwargs):
     return mcmc.get_samples(group_by_chain=True)
 
 
-IN_CI = (gallery.zero_inflated_poisson, gallery.toy_mixture_model_discrete_enumeration, gallery.gp)
+IN_CI = (gallery.zero_inflated_poisson, gallery.gp)
 
 
 @pytest.mark.parametrize(

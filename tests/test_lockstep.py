@@ -229,7 +229,7 @@ np.save(sys.argv[2], tree.posterior["mu"].values)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_devices_give_the_posterior_of_one(tmp_path):
     found = []
     for devices in (1, 8):

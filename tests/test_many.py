@@ -18,6 +18,7 @@ from autoreparam.learn.many import fit_inside
 from autoreparam.learn.score import fit_score
 from autoreparam.mcmc.many import run_window
 from autoreparam.mcmc.many_retune import retune
+from autoreparam.program.maps.gain import QUADRATIC
 from autoreparam.program.target import Target
 from autoreparam.results.many import warnings_about, worst
 
@@ -166,7 +167,7 @@ def test_data_sets_that_cannot_be_trusted_are_counted_and_named():
 @pytest.mark.slow
 def test_lam_fitted_inside_a_compiled_program_is_that_of_a_single_run():
     target = Target(ar.inspect(groups, (1.0, Y[1], 1.5)))
-    lam = ar.Parameterization.constant(target.program, 0.0)
+    lam = ar.Parameterization.constant(target.program, 0.0, gain=QUADRATIC)  # as it is learned
     rng = np.random.default_rng(0)
     exact = gaussian(groups, (1.0, Y[1], 1.5), None)
     rows = {n: m + s * rng.normal(size=(128, *np.shape(m))) for n, (m, s) in exact.items()}
@@ -183,7 +184,7 @@ def test_lam_fitted_inside_a_compiled_program_is_that_of_a_single_run():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["single", "double"])
+@pytest.mark.parametrize("precision", ["single", pytest.param("double", marks=pytest.mark.long)])
 def test_eight_schools_with_other_data_agree_with_quadrature(precision):
     problem, rng = ar.zoo.load("eight_schools"), np.random.default_rng(0)
     sigma, y = problem.kwargs["sigma"], problem.kwargs["y"]
@@ -248,7 +249,7 @@ def hierarchy(y):
         numpyro.sample("y", dist.Normal(theta, 0.7), obs=y)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ranks_of_the_truth_are_uniform_over_data_sets_from_the_prior():
     rng, count = np.random.default_rng(5), 400
     truth = {"mu": rng.normal(size=count), "log_tau": rng.normal(-0.5, 0.5, count)}

@@ -151,7 +151,7 @@ def predators_and_prey(pelts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize("seed", [0, pytest.param(3, marks=pytest.mark.long)])
 def test_chains_leave_a_mode_without_cycles(seed):
     """It holds e^-44 of the posterior, and is where nearly all chains begin."""
     pelts = np.stack([HARES, LYNXES], axis=1)
