@@ -29,7 +29,7 @@ def relative_gain(gain: str, lam: Any, ratio: Any) -> Any:
 
 
 def within_range(ratio: Any) -> Any:
-    """The ratio, where it is so extreme that its square would be zero or infinite a bound of it.
+    """The ratio, kept from being so extreme that its square would be zero or infinite.
 
     `hypot` would do without, and take five times as long.
     """
