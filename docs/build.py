@@ -73,13 +73,18 @@ def table(name: str) -> str:
 
 def hard(runs: Iterable[dict]) -> list[dict]:
     """The last results of `benchmarks.gauntlet` for known posteriors, one row per model."""
-    known = [run for run in runs if "generated" not in run["model"] and run["method"] == "auto"]
-    last = [run for run in known if run["label"] == known[-1]["label"]]
+    known = [run for run in runs if "generated" not in run["model"]]
+    label = [run["label"] for run in known if run["method"] == "auto"][-1]
+    last = [run for run in known if run["label"] == label]
     rows = []
     for model in dict.fromkeys(run["model"] for run in last):
-        found = [run for run in last if run["model"] == model]
+        totals: dict[str, list[float]] = {}
+        for run in last:
+            if run["model"] == model:
+                totals.setdefault(run["method"], []).append(run.get("total", 0.0))
+        found = [run for run in last if (run["model"], run["method"]) == (model, "auto")]
         r_hat = np.array([run.get("r_hat", np.inf) for run in found])
-        total = np.array([run.get("total", 0.0) for run in found])
+        total = np.array(totals["auto"])
         low, high = np.quantile(total, (0.1, 0.9))
         rows.append({
             "model": model, "seeds": len(found), "R-hat > 1.05": int(np.sum(r_hat > 1.05)),
@@ -87,8 +92,16 @@ def hard(runs: Iterable[dict]) -> list[dict]:
             "divergences": float(np.median([run.get("divergences", np.inf) for run in found])),
             "median": float(np.median(total)), "lowest": total.min(), "highest": total.max(),
             "ninth decile / first": high / low,
+            "better end": highest(totals, "centered", "noncentered"),
+            "NUTS": highest(totals, "numpyro_centered", "numpyro_noncentered"),
         })  # fmt: skip
     return sorted(rows, key=lambda row: -row["median"])
+
+
+def highest(totals: dict[str, list[float]], *methods: str) -> float | str:
+    """The best median of some methods; a dash where most runs of each failed."""
+    medians = [float(np.median(totals[method])) for method in methods if method in totals]
+    return max(medians, default=0.0) or "-"
 
 
 def medians(runs: list[dict]) -> list[dict]:

@@ -36,7 +36,7 @@ def test_a_program_is_what_jit_makes_of_it(kind):
 def test_options_that_the_compiler_does_not_know_are_left_out():
     unknown = ("xla_option_of_another_release", True)
     assert Compiled(double, (unknown,))(2.0) == 4.0
-    assert compiled._taken((unknown, *compiled.TO_RUN_OFTEN)) == compiled.TO_RUN_OFTEN
+    assert compiled._taken((unknown, *compiled.TO_RUN_ON_MUCH)) == compiled.TO_RUN_ON_MUCH
 
 
 @pytest.mark.parametrize(("backend", "taken"), [("gpu", compiled.ON_GPU), ("tpu", ())])
