@@ -117,7 +117,8 @@ def descend(target, draws, lam, start, tied, steps, blocks, settings) -> Paramet
 
 def _free(one: Centering, tied: bool) -> Centering:
     """What is fitted of a site's λ."""
-    return replace(one, scale=None if tied else one.scale, reference=None, origin=None)
+    scale = None if tied else one.scale
+    return replace(one, scale=scale, reference=None, origin=None, grip=None)
 
 
 def _unlikely(logits: Array) -> Array:

@@ -37,7 +37,7 @@ def origins_of(
     `move(positions, old, new)` gives positions in other coordinates.
     """
     latents = target.program.latents
-    centered = move(draws.positions, lam, with_tails(lam, 0.0).map(xp.ones_like))
+    centered = move(draws.positions, lam, with_tails(lam, 0.0).map(xp.ones_like).loose())
     parts = xp.split(centered, np.cumsum([site.size for site in latents])[:-1], axis=1)
     return {
         site.name: quantile(own, draws.weights > 0, 0.5, xp).reshape(site.unconstrained_shape)

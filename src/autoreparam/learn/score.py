@@ -20,6 +20,7 @@ import numpy as np
 from autoreparam.learn.descent import descends, fitted, in_turn
 from autoreparam.learn.fit import Fit
 from autoreparam.learn.flat import with_directions
+from autoreparam.learn.grips import gripped
 from autoreparam.learn.informed import informed, with_tails
 from autoreparam.learn.necks import depths_of, out_of_necks
 from autoreparam.learn.objective import Cost, Draws, cost, coupled, saved
@@ -94,7 +95,7 @@ def fit_score(
     draws = Draws(positions, scores, logdensity, np.ones(len(positions), positions.dtype))
     finite = np.isfinite(positions).all(axis=1) & np.isfinite(scores).all(axis=1)
     draws = draws.where(finite & np.isfinite(logdensity))
-    count = len(draws.weights)
+    count, whole, given = len(draws.weights), draws, lam
     if len(lam) == 0 or count < settings.fewest_learned_from:
         note = f"too few draws ({count}) to learn from" if len(lam) else ""
         return ScoreFit(lam, np.nan, {}, "kept", note, {})
@@ -123,9 +124,9 @@ def fit_score(
     with np.errstate(all="ignore"):
         lam = at_usual_scales(old, priors.log_scales, used, np)
         draws = draws.moved(target, old, lam)
-    seen, as_written = draws.where(~held), with_tails(lam, 0.0)
+    seen, as_written = draws.where(~held), with_tails(lam, 0.0).loose()
     rivals = {
-        "informed": informed(target, seen, lam),
+        "informed": informed(target, seen, lam).loose(),
         "kept": lam,
         "centered": as_written.map(np.ones_like),
         "noncentered": as_written.map(np.zeros_like),
@@ -134,7 +135,11 @@ def fit_score(
     if has_sequences(lam):
         with np.errstate(all="ignore"):
             origins = origins_of(target, draws, lam, partial(_positions, target), np)
-        rivals = {name: around(rival, origins) for name, rival in rivals.items()}
+        rivals = {
+            name: rival if rival.grips else around(rival, origins) for name, rival in rivals.items()
+        }
+        by_draws = gripped(target, whole.where(~held_out(count)), given, lam, settings)
+        rivals |= {} if by_draws is None else {"gripped": by_draws}
     costs: dict[str, Cost] = {}
     chosen = _best(judge, rivals, costs, settings)
     rows = int(np.sum(draws.weights[held] > 0))
@@ -149,10 +154,14 @@ def fit_score(
         return ScoreFit(lam, np.nan, objectives, "kept", "no objective was finite", {})
     best, after = rivals[chosen], costs[chosen]
     by_data = rivals["informed"]
+    # Where the data's hold varies as fitted, the width does not shrink with the scale.
+    depths = {name: depth for name, depth in depths.items() if not best.of(name).grips}
     lowered = out_of_necks(target, best, depths, by_data, settings, np)
     if lowered != best:
         best, after = lowered, judge(lowered)
-    flat = with_directions(target, draws, priors, lam, by_data, best, known, settings)
+    flat = {}
+    if not best.grips:  # which varies with what may be part of a direction
+        flat = with_directions(target, draws, priors, lam, by_data, best, known, settings)
     for name, rival in flat.items():
         rival = out_of_necks(target, rival, depths, by_data, settings, np)
         found = judge(rival)

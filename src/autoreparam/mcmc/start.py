@@ -180,7 +180,7 @@ def _where(taken: np.ndarray, new: State, old: State) -> State:
 def untouched(lam: Parameterization) -> Parameterization:
     """Noise as it comes: non-centered, of unit reference scale, with its own tails."""
     unit = jax.tree.map(np.ones_like, lam.with_flat(None)).map(lambda one: one * 0)
-    return unit.replace(tail=dict.fromkeys(lam.tail, 0.0))
+    return unit.replace(tail=dict.fromkeys(lam.tail, 0.0)).loose()
 
 
 def _rough(scores: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autoreparam.errors import ParameterizationError, known
+from autoreparam.program.grip import BASE, no_grip, tightness
 from autoreparam.program.maps.gain import GAINS, GEOMETRIC
 from autoreparam.program.site import Site
 
@@ -24,8 +26,8 @@ class Centering:
 
     Location and scale have a λ each, of the shape of the unconstrained value. The reference scale
     s0 broadcasts to that shape. The tail is None where the site has no heavy ones. The origin is
-    about where the elements of a sequence are, None for other sites. The gain says which mean of s0
-    and the scale noise is multiplied by.
+    about where the elements of a sequence are, the grip how the data's hold on them varies; other
+    sites have neither. The gain says which mean of s0 and the scale noise is multiplied by.
     """
 
     loc: Any
@@ -33,6 +35,8 @@ class Centering:
     reference: Any
     tail: Any = None
     origin: Any = None
+    grip: Any = None  # by the label of a root
+    tight: Any = None  # what the grip comes to, at a point
     gain: str = field(default=GEOMETRIC, metadata={"static": True})
 
     def checked(self, name: str) -> Centering:
@@ -47,27 +51,56 @@ class Centering:
             tail = _between(name, tail, TAIL_RANGE)
             _refuse_other_shape(name, "the tail", tail, shape)
         if origin is not None:
-            origin = _finite(name, origin)
+            origin = _finite(name, origin, "an origin")
             _refuse_other_shape(name, "the origin", origin, shape)
+        grip = self.grip
+        if grip is not None:
+            grip = {label: _finite(name, own, "a grip") for label, own in grip.items()}
+            for own in grip.values():
+                _refuse_other_shape(name, "the grip", own, shape)
         if self.gain not in GAINS:
             raise ParameterizationError(
                 f"site '{name}': expected a gain that is one of {known(GAINS)}; found {self.gain!r}"
             )
-        return Centering(loc, scale, reference, tail, origin, self.gain)
+        return Centering(loc, scale, reference, tail, origin, grip, self.tight, self.gain)
 
     def spread(self) -> Centering:
         """The same with the reference scale repeated for every element, as λ is."""
         return replace(self, reference=jnp.broadcast_to(self.reference, jnp.shape(self.loc)))
 
-    def completed(self, site: Site) -> Centering:
-        """The same with zeros for the tail or the origin that its site needs and it lacks."""
-        needs = {"tail": site.heavy, "origin": site.follows}
-        bare = [part for part, need in needs.items() if need and getattr(self, part) is None]
-        zeros: Any = np.zeros(np.shape(self.loc), self.loc.dtype)
-        return replace(self, **dict.fromkeys(bare, zeros)) if bare else self
+    def completed(self, site: Site, roots: tuple[str, ...] = ()) -> Centering:
+        """The same with zeros for the tail, origin or grip that its site needs and it lacks."""
+        shape, dtype = np.shape(self.loc), self.loc.dtype
+        zeros: Any = np.zeros(shape, dtype)
+        wanted = {"tail": zeros if site.heavy else None}
+        if site.follows:
+            wanted |= {"origin": zeros, "grip": no_grip(roots, shape, dtype)}
+        bare = {
+            part: given
+            for part, given in wanted.items()
+            if given is not None and getattr(self, part) is None
+        }
+        return replace(self, **bare) if bare else self
 
-    def refuse_other(self, site: Site) -> None:
-        """Raises where this cannot be the λ of a site."""
+    @property
+    def grips(self) -> bool:
+        """Whether the hold of the data varies."""
+        return self.grip is not None and any(np.any(own) for own in self.grip.values())
+
+    def loose(self) -> Centering:
+        """The same with a grip that does not vary."""
+        if self.grip is None:
+            return self
+        return replace(self, grip={label: 0 * own for label, own in self.grip.items()})
+
+    def at(self, roots: Mapping[str, Any]) -> Centering:
+        """The same where roots have these values."""
+        if self.grip is None:
+            return self
+        return replace(self, grip=None, tight=tightness(self.grip, roots))
+
+    def refuse_other(self, site: Site, roots: tuple[str, ...] = ()) -> None:
+        """Raises where this cannot be the λ of a site of a program with these roots."""
         name, shape = site.name, np.shape(self.loc)
         if shape != site.unconstrained_shape:
             raise ParameterizationError(
@@ -83,6 +116,12 @@ class Centering:
             raise ParameterizationError(
                 f"site '{name}' is a sequence in this parameterization, but not in this model. "
                 "Was it made for another one?"
+            )
+        if self.grip is not None and not (site.follows and {*self.grip} == {BASE, *roots}):
+            raise ParameterizationError(
+                f"site '{name}': the data's grip on it varies with {known(self.grip)} in this "
+                f"parameterization, and can vary with {known(roots)} here. Was it made for another "
+                "model?"
             )
 
     def filled(self, name: str, value: Any) -> Any:
@@ -143,11 +182,11 @@ def _between(name: str, lam: Any, wanted: str):
     return lam
 
 
-def _finite(name: str, origin: Any):
-    origin = _as_array(name, origin)
-    if not isinstance(origin, jax.core.Tracer) and not np.isfinite(np.asarray(origin)).all():
-        raise ParameterizationError(f"site '{name}': expected an origin of finite numbers")
-    return origin
+def _finite(name: str, given: Any, what: str):
+    given = _as_array(name, given)
+    if not isinstance(given, jax.core.Tracer) and not np.isfinite(np.asarray(given)).all():
+        raise ParameterizationError(f"site '{name}': expected {what} of finite numbers")
+    return given
 
 
 def _refuse_other_shape(name: str, what: str, lam: Any, shape: tuple[int, ...]) -> None:

@@ -53,7 +53,8 @@ def reparameterize(
             f"expected a Parameterization, found {type(parameterization).__name__}; make one with "
             "Parameterization.noncentered(inspect(model, args, kwargs))"
         )
-    return Reparameterized(model, parameterization, implicit)
+    # A grip varies with latents that the model may sample after the site.
+    return Reparameterized(model, parameterization.loose(), implicit)
 
 
 class Reparameterized:

@@ -32,7 +32,8 @@ def move(
     target: Target, positions: Any, scores: Any, lam: Parameterization, new: Parameterization
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Positions and scores under `new`, row by row, and the change of their log densities."""
-    if lam.flat is not None and new.flat is not None:  # by two programs that other moves need too
+    # By two programs that other moves need too; what a grip varies with may be part of a direction.
+    if lam.flat is not None and (new.flat is not None or new.grips):
         bare = lam.with_flat(None)
         positions, scores, gain = move(target, positions, scores, lam, bare)
         positions, scores, more = move(target, positions, scores, bare, new)

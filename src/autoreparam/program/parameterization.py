@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from autoreparam.errors import ParameterizationError, known
 from autoreparam.program import parameterization_file
 from autoreparam.program.centering import Centering
 from autoreparam.program.flat import Flat
+from autoreparam.program.grip import no_grip, roots
 from autoreparam.program.maps.gain import GEOMETRIC
 from autoreparam.program.program import Program
 from autoreparam.program.site import Site
@@ -132,9 +134,12 @@ class Parameterization:
             alike = np.full(shape, lam, dtype)
             reference = program.reference_scales[site.name] if s0 is None else np.asarray(s0, dtype)
             heavy = np.full(shape, tail, dtype) if site.heavy else None
-            origin = np.zeros(shape, dtype) if site.follows else None
-            return Centering(alike, alike, reference, heavy, origin, gain)
+            if not site.follows:
+                return Centering(alike, alike, reference, heavy, gain=gain)
+            origin, grip = np.zeros(shape, dtype), no_grip(labels, shape, dtype)
+            return Centering(alike, alike, reference, heavy, origin, grip, gain=gain)
 
+        labels = tuple(root.label for root in roots(program))
         return cls.by_site({site.name: one(site) for site in program.candidates})
 
     @classmethod
@@ -235,12 +240,37 @@ class Parameterization:
         return MappingProxyType(heavy)
 
     @property
+    def grips(self) -> bool:
+        """Whether the data's hold on any site varies."""
+        return any(site.grips for site in self._sites.values())
+
+    def loose(self) -> Parameterization:
+        """The same λ with a hold of the data that does not vary."""
+        return self._with(Centering.loose)
+
+    def at(self, program: Program, working: Mapping[str, Any]) -> Parameterization:
+        """The same λ where the latents that it varies with have these values.
+
+        Args:
+            program: What `ar.inspect` gives.
+            working: Unconstrained values by site; those of roots are enough.
+        """
+        values = {root.label: root.of(working) for root in roots(program)}
+        return self._with(lambda site: site.at(values))
+
+    def _with(self, change: Callable[[Centering], Centering]) -> Parameterization:
+        sites = tuple(change(site) for site in self._sites.values())
+        if all(map(operator.is_, sites, self._sites.values())):
+            return self
+        return self.tree_unflatten(self.sites, (sites, self._flat))
+
+    @property
     def tied(self) -> bool:
         """Whether location and scale share one λ everywhere."""
         return all(np.array_equal(site.loc, site.scale) for site in self._sites.values())
 
     def of(self, name: str) -> Centering:
-        """All that there is about one site: λ of location and scale, s0, gain, tail and origin.
+        """All that there is about one site: λ of location and scale, s0, gain, tail, and so on.
 
         Args:
             name: A site.
@@ -284,22 +314,27 @@ class Parameterization:
             program: What `ar.inspect` gives.
         """
         wanted = {site.name: site for site in program.candidates}
+        labels = tuple(root.label for root in roots(program))
         for name, lam in self._sites.items():
             if name not in wanted:
                 raise ParameterizationError(
                     f"site '{name}' of this parameterization {program.explain(name)}; sites that "
                     f"can be reparameterized here: {known(wanted)}. Was it made for another model?"
                 )
-            lam.refuse_other(wanted[name])
+            lam.refuse_other(wanted[name], labels)
         if self._flat is not None:
             self._flat.refuse_other(program)
+            if self.grips:
+                raise ParameterizationError(
+                    "a parameterization has flat directions or a grip that varies, not both"
+                )
         if missing := [name for name in wanted if name not in self._sites]:
             raise ParameterizationError(
                 f"this parameterization has no λ for {known(missing)}; it covers "
                 f"{known(self._sites)}. Was it made for another model?"
             )
         # In the program's order and with all parts: equal models share one compiled program.
-        whole = {name: self._sites[name].completed(site) for name, site in wanted.items()}
+        whole = {name: self._sites[name].completed(site, labels) for name, site in wanted.items()}
         same = all(whole[name] is lam for name, lam in self._sites.items())
         return self if same and self.sites == tuple(wanted) else self.by_site(whole, self._flat)
 

@@ -15,11 +15,12 @@ from autoreparam.disk import check_place, replacing, write_text
 from autoreparam.errors import ParameterizationError
 from autoreparam.program.centering import Centering
 from autoreparam.program.flat import Flat
+from autoreparam.program.grip import BASE
 from autoreparam.program.maps.gain import GEOMETRIC
 
 FORMAT = "autoreparam.parameterization"
-VERSION = 2
-READABLE = (1, VERSION)  # the first knew one gain only
+VERSION = 3
+READABLE = (1, 2, VERSION)  # the first knew one gain only, the second no grip
 INLINE = 10_000  # larger arrays are saved beside the JSON
 
 
@@ -120,6 +121,11 @@ def _dump(
             entry["tail"] = place(f"{name}/tail", np.asarray(site.tail))
         if site.origin is not None:
             entry["origin"] = place(f"{name}/origin", np.asarray(site.origin))
+        if site.grips:
+            entry["grip"] = {
+                label: place(f"{name}/grip/{label}", np.asarray(own))
+                for label, own in site.grip.items()
+            }
         if site.gain != GEOMETRIC:
             entry["gain"] = site.gain
         entries[name] = entry
@@ -152,7 +158,15 @@ def _site(name: str, entry: Any, arrays: Mapping[str, np.ndarray]) -> Centering:
         _array(name, entry[part], arrays, shape) if part in entry else None
         for part in ("tail", "origin")
     )
-    return Centering(loc, scale, reference, tail, origin, entry.get("gain", GEOMETRIC))
+    grip = entry.get("grip")
+    if grip is not None:
+        if not isinstance(grip, dict) or BASE not in grip:
+            raise ParameterizationError(
+                f"site '{name}': expected a grip with an entry per root; found {grip!r}"
+            )
+        grip = {label: _array(name, own, arrays, shape) for label, own in grip.items()}
+    gain = entry.get("gain", GEOMETRIC)
+    return Centering(loc, scale, reference, tail, origin, grip, gain=gain)
 
 
 def _shape(name: str, entry: Any) -> tuple[int, ...]:

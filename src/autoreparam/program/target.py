@@ -133,6 +133,7 @@ class Target:
         """The same point in the coordinates of `new_lam`, and `log |d new / d old|`."""
         visit = AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
+        new_lam = new_lam.at(self.program, visit.working)
         moved, log_dets = dict(visit.working), [jnp.zeros((), position.dtype)]
         maps = {
             name: (site_map(old.rule, new_lam.of(name), old.mask), point._replace(light=None))

@@ -168,7 +168,7 @@ class AtWorking(Visit):
         rounds: int | None = None,
     ):
         super().__init__(program)
-        self.lam = lam
+        self.lam = lam.at(program, working)
         self.working = dict(working)
         self.maps: dict[str, tuple[SiteMap, Point]] = {}
         self.priors: dict[str, Any] = {}  # of sites without a λ
@@ -319,6 +319,14 @@ class AtValues(Visit):
     def __init__(self, program: Program, values: Mapping, lam: Parameterization | None):
         super().__init__(program)
         self.given, self.lam = values, lam
+
+    def run(self) -> None:
+        """Runs the model; before, for the roots that the data's hold on others varies with."""
+        if self.lam is not None and (loose := self.lam.loose()) is not self.lam:
+            before = AtValues(self.program, self.given, loose)
+            Visit.run(before)
+            self.lam = self.lam.at(self.program, before.working)
+        super().run()
 
     def place(self, site: Site, msg) -> tuple[Array, Array]:
         """The given value, and its share of the log density."""

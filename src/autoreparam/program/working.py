@@ -59,9 +59,10 @@ def site_map(rule: Standardized, lam: Centering, mask: Any = None) -> SiteMap:
     if mask is not None:
         tail = None if lam.tail is None else jnp.where(mask, lam.tail, 0.0)
         loc, scale = jnp.where(mask, lam.loc, 1.0), jnp.where(mask, lam.scale, 1.0)
-        lam = replace(lam, loc=loc, scale=scale, tail=tail)
+        tight = None if lam.tight is None else jnp.where(mask, lam.tight, 1.0)
+        lam = replace(lam, loc=loc, scale=scale, tail=tail, tight=tight)
     map_ = rule.map(lam.loc, lam.scale, lam.reference, mask)
-    more = {"tail": lam.tail, "origin": lam.origin, "gain": lam.gain}
+    more = {"tail": lam.tail, "origin": lam.origin, "tight": lam.tight, "gain": lam.gain}
     return replace(map_, **{name: one for name, one in more.items() if one is not None})
 
 

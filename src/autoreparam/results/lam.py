@@ -1,8 +1,9 @@
 """λ in a tree: the group `parameterization`, written and read back.
 
 Each variable of the group says in its attributes whose it is, `site`, and what it is, `part`: "lam"
-(of the location), "scale", "reference" or "tail". Its name is for people: that of the site, with
-the part behind it, and underscores where something else is called so already.
+(of the location), "scale", "reference", "tail", "origin", or "grip" with the label of a root. Its
+name is for people: that of the site, with the part behind it, and underscores where something else
+is called so already.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 ENDINGS = {
     "lam": "", "scale": "_scale", "reference": "_reference", "tail": "_tail", "origin": "_origin"
 }  # fmt: skip
+GRIP = "grip "  # the part of a root, before its label
 COLUMNS = {"λ": "lam", "λ scale": "scale"}  # of a summary
 
 Parts = dict[str, dict[str, "xarray.DataArray"]]  # by site, then by part
@@ -77,8 +79,10 @@ def lam_variables(
             parts["tail"] = [lam.tail for lam in lams]
         if lams[0].origin is not None:
             parts["origin"] = [lam.origin for lam in lams]
+        if any(lam.grips for lam in lams):
+            parts |= {f"{GRIP}{root}": [lam.grip[root] for lam in lams] for root in lams[0].grip}
         for part, given in parts.items():
-            name = names[site] + ENDINGS[part]
+            name = names[site] + _ending(part)
             while part != "lam" and (name in names.values() or name in result):
                 name += "_"
             own = np.shape(lams[0].loc)
@@ -87,6 +91,12 @@ def lam_variables(
                 site, part, np.stack(values) if len(values) > 1 else values[0], lams[0].gain
             )
     return result
+
+
+def _ending(part: str) -> str:
+    if part.startswith(GRIP):
+        return "_".join(("_grip", part.removeprefix(GRIP))).rstrip("_")
+    return ENDINGS[part]
 
 
 def lam_dataset(
@@ -261,4 +271,6 @@ def _centering(parts: Mapping[str, xarray.DataArray]) -> Centering:
     loc = values["lam"]
     scale, reference = values.get("scale", loc), values.get("reference", 1.0)
     gain = parts["lam"].attrs.get("gain", GEOMETRIC)
-    return Centering(loc, scale, reference, values.get("tail"), values.get("origin"), gain)
+    grip = {part.removeprefix(GRIP): own for part, own in values.items() if part.startswith(GRIP)}
+    tail, origin = values.get("tail"), values.get("origin")
+    return Centering(loc, scale, reference, tail, origin, grip or None, gain=gain)

@@ -23,7 +23,7 @@ from autoreparam.results.arrays import file_digest, read_arrays, write_arrays
 from autoreparam.results.lock import NAME as LOCK
 from autoreparam.results.lock import Lock
 
-HEADER = {"format": "autoreparam.checkpoint", "version": 3}
+HEADER = {"format": "autoreparam.checkpoint", "version": 4}
 MANIFEST = "manifest.json"
 UNFINISHED = "manifest.json.new"
 START_AGAIN = "Restore the folder from a copy, or delete it and sample again."

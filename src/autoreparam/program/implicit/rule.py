@@ -110,7 +110,7 @@ class ImpliedMap(SiteMap):
         to = self.rule.to
         reference = self.reference if not self.rule.layout else to(self.reference)
         inner = self.rule.implied.map(to(self.lam_loc), to(self.lam_scale), reference, None)
-        more = {"tail": self.tail, "origin": self.origin}
+        more = {"tail": self.tail, "origin": self.origin, "tight": self.tight}
         more = {name: to(one) for name, one in more.items() if one is not None}
         return replace(inner, gain=self.gain, **more)
 

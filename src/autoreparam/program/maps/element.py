@@ -50,6 +50,7 @@ class SiteMap(ABC):
     mask: Any = None
     tail: Any = None  # of heavy-tailed noise: 0 leaves it alone, 1 makes it as light as a Normal's
     origin: Any = None  # of a sequence: about where its elements are
+    tight: Any = None  # of a sequence: how tightly the data hold them, relative to usual
     gain: str = field(default=GEOMETRIC, metadata={"static": True})
 
     @abstractmethod
@@ -200,6 +201,7 @@ class SteadyMap(ElementMap):
     elements the factor would be `1 - λ s / gain`, and a sequence would explode where `s` is far
     above `s0`. The origin `o` is a constant close to where the element is: without it, the level of
     a sequence would be multiplied by what depends on the scale, and tie every element to that.
+    `grip.py` says what the tightness is for.
     """
 
     def point(self, working: Array) -> Point:
@@ -214,7 +216,16 @@ class SteadyMap(ElementMap):
         return from_origin(self)
 
     def _pull(self) -> Array:
-        return pull(self.gain, self.lam_loc, self._ratio(), self._relative())
+        own = pull(self.gain, self.lam_loc, self._ratio(), self._relative())
+        return own if self._loose else own * self.tight
+
+    def _ratio(self) -> Array:
+        ratio = self.rule.scale / self.reference
+        return super()._ratio() if self._loose else within_range(ratio * self.tight)
+
+    @property
+    def _loose(self) -> bool:
+        return self.tight is None or self.gain == GEOMETRIC
 
 
 def base(map_: SiteMap) -> Any:

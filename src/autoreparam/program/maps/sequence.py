@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from autoreparam.program.maps.element import Point, SiteMap
+from autoreparam.program.maps.element import ElementMap, Point, SiteMap, SteadyMap
 
 
 @jax.tree_util.register_dataclass
@@ -52,8 +52,13 @@ class SequenceMap(SiteMap):
         return jnp.moveaxis(jnp.broadcast_to(array, jnp.shape(like)), self.rule.axis, 0)
 
     def _lams(self, like: Array) -> tuple[Array, ...]:
-        parts = (self.lam_loc, self.lam_scale, self.reference, self.origin)
-        return tuple(self._lead(part, like) for part in parts if part is not None)
+        parts = (self.lam_loc, self.lam_scale, self.reference, *self._more.values())
+        return tuple(self._lead(part, like) for part in parts)
+
+    @property
+    def _more(self) -> dict[str, Any]:
+        more = {"origin": self.origin, "tight": self.tight}
+        return {name: part for name, part in more.items() if part is not None}
 
     def _walk(self, given: Array, place: Callable[[SiteMap, Array], Point]) -> Point:
         lead, lams = self._lead(given, given), self._lams(given)
@@ -93,6 +98,8 @@ class SequenceMap(SiteMap):
         return jnp.moveaxis(jnp.concatenate([start[None], rest]), 0, self.rule.axis)
 
     def _map(self, rule: Any, lam: Any) -> SiteMap:
-        loc, scale, reference, *origin = lam
-        map_ = replace(rule.map(loc, scale, reference, None), gain=self.gain)
-        return replace(map_, origin=origin[0]) if origin else map_
+        loc, scale, reference, *more = lam
+        map_ = rule.map(loc, scale, reference, None)
+        if self.tight is not None and type(map_) is ElementMap:  # the data hold the first one, too
+            map_ = SteadyMap(rule, loc, scale, reference)
+        return replace(map_, gain=self.gain, **dict(zip(self._more, more)))
