@@ -393,7 +393,7 @@ def document(**entry):
     [
         ([], 'expected a JSON object with "format": "autoreparam.parameterization"'),
         ({"format": "something else"}, 'expected a JSON object with "format"'),
-        ({**document(), "version": 3}, "unknown version 3 of the format; this is version 2"),
+        ({**document(), "version": 4}, "unknown version 4 of the format; this is version 3"),
         ({**document(), "sites": []}, 'expected "sites", an object'),
         ({**document(), "sites": {"x": 0.3}}, "site 'x': expected 'shape' and 'lam'"),
         (document(lam=None), "site 'x': expected 'shape' and 'lam'"),

@@ -205,7 +205,7 @@ def test_another_version_and_a_missing_folder_are_refused_in_words(tmp_path):
     filled(tmp_path / "run.zarr")
     manifest = tmp_path / "run.zarr" / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"version": 99}))
-    with pytest.raises(CheckpointError, match=r"version 99; this release reads .* version 3"):
+    with pytest.raises(CheckpointError, match=r"version 99; this release reads .* version 4"):
         Store.open(tmp_path / "run.zarr")
     with pytest.raises(CheckpointError, match="there is nothing there"):
         Store.open(tmp_path / "rum.zarr")

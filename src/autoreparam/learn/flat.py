@@ -233,7 +233,7 @@ class _Elements:
         def by_site(names: list[str], values: np.ndarray) -> dict[str, np.ndarray]:
             shapes = {name: self.sites[name].unconstrained_shape for name in names}
             own = {name: values[..., self.columns[name]].astype(self.dtype) for name in names}
-            return {n: x.reshape(*values.shape[:-1], *shapes[n]) for n, x in own.items()}
+            return {n: x.reshape((*values.shape[:-1], *shapes[n])) for n, x in own.items()}
 
         usual = np.exp(np.median(np.log(self.scale), axis=0))
         return Flat(

@@ -27,6 +27,7 @@ from autoreparam.learn.objective import Draws
 from autoreparam.learn.seen import see
 from autoreparam.learn.settings import ScoreSettings
 from autoreparam.program.grip import BASE, roots
+from autoreparam.program.held import loose
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.site import Site
 from autoreparam.program.target import Target
@@ -58,7 +59,7 @@ def gripped(
     names = [n for n in lam.sites if lam.of(n).grip is not None and lam.of(n).tail is None]
     if not names or len(eta) < 4 * (2 + len(varying)):
         return None
-    plain = with_tails(lam, 0.0).loose()
+    plain = loose(with_tails(lam, 0.0))
     centered, noise = (
         draws.moved(target, given, plain.map(end)) for end in (np.ones_like, np.zeros_like)
     )

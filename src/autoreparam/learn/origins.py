@@ -16,6 +16,7 @@ import numpy as np
 from autoreparam.learn.informed import with_tails
 from autoreparam.learn.necks import quantile
 from autoreparam.learn.objective import Draws
+from autoreparam.program.held import loose
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
 
@@ -37,7 +38,7 @@ def origins_of(
     `move(positions, old, new)` gives positions in other coordinates.
     """
     latents = target.program.latents
-    centered = move(draws.positions, lam, with_tails(lam, 0.0).map(xp.ones_like).loose())
+    centered = move(draws.positions, lam, loose(with_tails(lam, 0.0).map(xp.ones_like)))
     parts = xp.split(centered, np.cumsum([site.size for site in latents])[:-1], axis=1)
     return {
         site.name: quantile(own, draws.weights > 0, 0.5, xp).reshape(site.unconstrained_shape)

@@ -28,6 +28,7 @@ from autoreparam.learn.origins import around, has_sequences, origins_of
 from autoreparam.learn.seen import see
 from autoreparam.learn.settings import DEFAULTS, ScoreSettings
 from autoreparam.learn.usual import at_usual_scales
+from autoreparam.program.held import loose, varies
 from autoreparam.program.move import (
     MANY_LATENTS,
     held_out,
@@ -124,9 +125,9 @@ def fit_score(
     with np.errstate(all="ignore"):
         lam = at_usual_scales(old, priors.log_scales, used, np)
         draws = draws.moved(target, old, lam)
-    seen, as_written = draws.where(~held), with_tails(lam, 0.0).loose()
+    seen, as_written = draws.where(~held), loose(with_tails(lam, 0.0))
     rivals = {
-        "informed": informed(target, seen, lam).loose(),
+        "informed": loose(informed(target, seen, lam)),
         "kept": lam,
         "centered": as_written.map(np.ones_like),
         "noncentered": as_written.map(np.zeros_like),
@@ -135,9 +136,8 @@ def fit_score(
     if has_sequences(lam):
         with np.errstate(all="ignore"):
             origins = origins_of(target, draws, lam, partial(_positions, target), np)
-        rivals = {
-            name: rival if rival.grips else around(rival, origins) for name, rival in rivals.items()
-        }
+        loosely = {name: rival for name, rival in rivals.items() if not varies(rival)}
+        rivals |= {name: around(rival, origins) for name, rival in loosely.items()}
         by_draws = gripped(target, whole.where(~held_out(count)), given, lam, settings)
         rivals |= {} if by_draws is None else {"gripped": by_draws}
     costs: dict[str, Cost] = {}
@@ -160,7 +160,7 @@ def fit_score(
     if lowered != best:
         best, after = lowered, judge(lowered)
     flat = {}
-    if not best.grips:  # which varies with what may be part of a direction
+    if not varies(best):  # which varies with what may be part of a direction
         flat = with_directions(target, draws, priors, lam, by_data, best, known, settings)
     for name, rival in flat.items():
         rival = out_of_necks(target, rival, depths, by_data, settings, np)

@@ -12,6 +12,7 @@ from autoreparam.mcmc.hmc import State
 from autoreparam.mcmc.settings import DEFAULTS, SamplerSettings
 from autoreparam.mcmc.step_size import REASONABLE
 from autoreparam.program.compiled import rarely
+from autoreparam.program.held import loose
 from autoreparam.program.move import move
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.rows import over_rows
@@ -180,7 +181,7 @@ def _where(taken: np.ndarray, new: State, old: State) -> State:
 def untouched(lam: Parameterization) -> Parameterization:
     """Noise as it comes: non-centered, of unit reference scale, with its own tails."""
     unit = jax.tree.map(np.ones_like, lam.with_flat(None)).map(lambda one: one * 0)
-    return unit.replace(tail=dict.fromkeys(lam.tail, 0.0)).loose()
+    return loose(unit.replace(tail=dict.fromkeys(lam.tail, 0.0)))
 
 
 def _rough(scores: np.ndarray) -> np.ndarray:

@@ -68,8 +68,15 @@ class Flat:
         """The number of directions."""
         return len(next(iter(self.leads.values())))
 
-    def refuse_other(self, program: Program) -> None:
-        """Raises where these cannot be directions of a program's values."""
+    def refuse_other(self, program: Program, varies: bool = False) -> None:
+        """Raises where these cannot be directions of a program's values.
+
+        Nor can they be where the data's hold `varies`, perhaps with what a direction moves.
+        """
+        if varies:
+            raise ParameterizationError(
+                "a parameterization has flat directions or a grip that varies, not both"
+            )
         sites, count = may_be_flat(program), self.count
         with_lam = {name for name in self.leads if name in sites and sites[name].candidate}
         whole = self.leads.keys() == self.apart.keys() and self.leads.keys() <= sites.keys()

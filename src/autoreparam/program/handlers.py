@@ -18,6 +18,7 @@ from autoreparam.errors import ModelError, ParameterizationError, known
 from autoreparam.program.by_hand import ByHand
 from autoreparam.program.centering import Centering
 from autoreparam.program.families import Unsupported, standardize, unwrap
+from autoreparam.program.held import loose
 from autoreparam.program.loops import enter_steps, is_scan, steps
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.target import Target
@@ -54,7 +55,7 @@ def reparameterize(
             "Parameterization.noncentered(inspect(model, args, kwargs))"
         )
     # A grip varies with latents that the model may sample after the site.
-    return Reparameterized(model, parameterization.loose(), implicit)
+    return Reparameterized(model, loose(parameterization), implicit)
 
 
 class Reparameterized:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from autoreparam.errors import ParameterizationError, known
 from autoreparam.program import parameterization_file
 from autoreparam.program.centering import Centering
 from autoreparam.program.flat import Flat
-from autoreparam.program.grip import no_grip, roots
+from autoreparam.program.grip import roots
 from autoreparam.program.maps.gain import GEOMETRIC
 from autoreparam.program.program import Program
 from autoreparam.program.site import Site
@@ -53,12 +52,10 @@ class Parameterization:
         reference: Mapping[str, Any] | None = None,
         tail: Mapping[str, Any] | None = None,
     ):
-        """Checks and freezes λ per site; `scale` is `loc` unless untied, `reference` 1."""
         for given in (loc, scale, reference, tail):
             if given is not None and not isinstance(given, Mapping):
-                raise ParameterizationError(
-                    f"expected a dict of λ by site; found {type(given).__name__}"
-                )
+                found = type(given).__name__
+                raise ParameterizationError(f"expected a dict of λ by site; found {found}")
         scale, reference, tail = scale or {}, reference or {}, tail or {}
         for name in [*scale, *reference, *tail]:
             if name not in loc:
@@ -134,10 +131,7 @@ class Parameterization:
             alike = np.full(shape, lam, dtype)
             reference = program.reference_scales[site.name] if s0 is None else np.asarray(s0, dtype)
             heavy = np.full(shape, tail, dtype) if site.heavy else None
-            if not site.follows:
-                return Centering(alike, alike, reference, heavy, gain=gain)
-            origin, grip = np.zeros(shape, dtype), no_grip(labels, shape, dtype)
-            return Centering(alike, alike, reference, heavy, origin, grip, gain=gain)
+            return Centering(alike, alike, reference, heavy, gain=gain).completed(site, labels)
 
         labels = tuple(root.label for root in roots(program))
         return cls.by_site({site.name: one(site) for site in program.candidates})
@@ -240,31 +234,6 @@ class Parameterization:
         return MappingProxyType(heavy)
 
     @property
-    def grips(self) -> bool:
-        """Whether the data's hold on any site varies."""
-        return any(site.grips for site in self._sites.values())
-
-    def loose(self) -> Parameterization:
-        """The same λ with a hold of the data that does not vary."""
-        return self._with(Centering.loose)
-
-    def at(self, program: Program, working: Mapping[str, Any]) -> Parameterization:
-        """The same λ where the latents that it varies with have these values.
-
-        Args:
-            program: What `ar.inspect` gives.
-            working: Unconstrained values by site; those of roots are enough.
-        """
-        values = {root.label: root.of(working) for root in roots(program)}
-        return self._with(lambda site: site.at(values))
-
-    def _with(self, change: Callable[[Centering], Centering]) -> Parameterization:
-        sites = tuple(change(site) for site in self._sites.values())
-        if all(map(operator.is_, sites, self._sites.values())):
-            return self
-        return self.tree_unflatten(self.sites, (sites, self._flat))
-
-    @property
     def tied(self) -> bool:
         """Whether location and scale share one λ everywhere."""
         return all(np.array_equal(site.loc, site.scale) for site in self._sites.values())
@@ -323,11 +292,7 @@ class Parameterization:
                 )
             lam.refuse_other(wanted[name], labels)
         if self._flat is not None:
-            self._flat.refuse_other(program)
-            if self.grips:
-                raise ParameterizationError(
-                    "a parameterization has flat directions or a grip that varies, not both"
-                )
+            self._flat.refuse_other(program, varies=any(s.grips for s in self._sites.values()))
         if missing := [name for name in wanted if name not in self._sites]:
             raise ParameterizationError(
                 f"this parameterization has no λ for {known(missing)}; it covers "

@@ -121,7 +121,7 @@ def _dump(
             entry["tail"] = place(f"{name}/tail", np.asarray(site.tail))
         if site.origin is not None:
             entry["origin"] = place(f"{name}/origin", np.asarray(site.origin))
-        if site.grips:
+        if site.grip is not None:
             entry["grip"] = {
                 label: place(f"{name}/grip/{label}", np.asarray(own))
                 for label, own in site.grip.items()

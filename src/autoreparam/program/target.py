@@ -13,12 +13,14 @@ import numpy as np
 from jax import Array
 
 from autoreparam.program.alike import computed_once, sum_computed_once
+from autoreparam.program.at_values import AtValues
 from autoreparam.program.effort import numbers_given
 from autoreparam.program.flat import Part, stretched
+from autoreparam.program.held import held
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.pointwise import in_all, inseparable, per_observation
 from autoreparam.program.trace import Program
-from autoreparam.program.visit import AtValues, AtWorking
+from autoreparam.program.visit import AtWorking
 from autoreparam.program.working import site_map
 
 
@@ -133,7 +135,7 @@ class Target:
         """The same point in the coordinates of `new_lam`, and `log |d new / d old|`."""
         visit = AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
-        new_lam = new_lam.at(self.program, visit.working)
+        new_lam = held(new_lam, self.program, visit.working)
         moved, log_dets = dict(visit.working), [jnp.zeros((), position.dtype)]
         maps = {
             name: (site_map(old.rule, new_lam.of(name), old.mask), point._replace(light=None))

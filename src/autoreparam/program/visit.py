@@ -16,6 +16,7 @@ from autoreparam.errors import ModelError
 from autoreparam.program.enumeration import first_value, log_density
 from autoreparam.program.families import Standardized, standardize, unwrap
 from autoreparam.program.flat import Flat, Part, Shift, stretched
+from autoreparam.program.held import held
 from autoreparam.program.implicit.inside import noise_inside
 from autoreparam.program.loops import (
     Give,
@@ -168,7 +169,7 @@ class AtWorking(Visit):
         rounds: int | None = None,
     ):
         super().__init__(program)
-        self.lam = lam.at(program, working)
+        self.lam = held(lam, program, working)
         self.working = dict(working)
         self.maps: dict[str, tuple[SiteMap, Point]] = {}
         self.priors: dict[str, Any] = {}  # of sites without a λ
@@ -311,47 +312,3 @@ class AtWorking(Visit):
             return value
 
         return Give({name: give(name, found) for name, found in here.items()})
-
-
-class AtValues(Visit):
-    """Latents at the model's own values; densities without the Jacobian."""
-
-    def __init__(self, program: Program, values: Mapping, lam: Parameterization | None):
-        super().__init__(program)
-        self.given, self.lam = values, lam
-
-    def run(self) -> None:
-        """Runs the model; before, for the roots that the data's hold on others varies with."""
-        if self.lam is not None and (loose := self.lam.loose()) is not self.lam:
-            before = AtValues(self.program, self.given, loose)
-            Visit.run(before)
-            self.lam = self.lam.at(self.program, before.working)
-        super().run()
-
-    def place(self, site: Site, msg) -> tuple[Array, Array]:
-        """The given value, and its share of the log density."""
-        value = self._given(site)
-        if self.lam is not None:
-            if site.candidate:
-                mask = unwrap(msg["fn"])[1]
-                rule = self.rule(site, msg["fn"], self.given)
-                map_ = site_map(rule, self.lam.of(site.name), mask)
-                self.working[site.name] = map_.working(map_.point_of_value(value))
-            else:
-                self.working[site.name] = biject_to(msg["fn"].support).inv(value)
-        log_prob = msg["fn"].log_prob(value)
-        return value, log_prob if msg["scale"] is None else msg["scale"] * log_prob
-
-    def scanned(self, site: Site) -> Array:
-        """The given value."""
-        return self._given(site)
-
-    def _given(self, site: Site) -> Array:
-        if site.name not in self.given:
-            raise ModelError(f"site '{site.name}' has no value; every latent needs one")
-        value = jnp.asarray(self.given[site.name])
-        if value.shape != site.shape:
-            raise ModelError(
-                f"site '{site.name}': expected a value of shape {site.shape}, found {value.shape}"
-            )
-        return value

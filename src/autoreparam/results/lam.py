@@ -79,7 +79,7 @@ def lam_variables(
             parts["tail"] = [lam.tail for lam in lams]
         if lams[0].origin is not None:
             parts["origin"] = [lam.origin for lam in lams]
-        if any(lam.grips for lam in lams):
+        if lams[0].grip is not None:
             parts |= {f"{GRIP}{root}": [lam.grip[root] for lam in lams] for root in lams[0].grip}
         for part, given in parts.items():
             name = names[site] + _ending(part)

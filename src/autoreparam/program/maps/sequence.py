@@ -100,6 +100,6 @@ class SequenceMap(SiteMap):
     def _map(self, rule: Any, lam: Any) -> SiteMap:
         loc, scale, reference, *more = lam
         map_ = rule.map(loc, scale, reference, None)
-        if self.tight is not None and type(map_) is ElementMap:  # the data hold the first one, too
+        if type(map_) is ElementMap:  # the data hold the first element, too
             map_ = SteadyMap(rule, loc, scale, reference)
         return replace(map_, gain=self.gain, **dict(zip(self._more, more)))
