@@ -469,6 +469,25 @@ DIFFERENT = (200, 3, 200, 3, 2)
 
 
 @pytest.mark.slow
+def test_a_site_without_a_shape_may_be_part_of_a_direction():
+    y = np.random.default_rng(60).normal(size=(3, 200)) + np.array([[0.0], [2.0], [-3.0]])
+
+    def model():
+        top = numpyro.sample("top", dist.Normal(0.0, 100.0))
+        above, between, noise = (
+            numpyro.sample(name, dist.HalfCauchy(25.0)) for name in ("above", "between", "noise")
+        )
+        mean = numpyro.sample("mean", dist.Normal(top, above))
+        group = numpyro.sample("group", dist.Normal(mean, between).expand([3, 1]).to_event(2))
+        numpyro.sample("y", dist.Normal(group, noise), obs=y)
+
+    tree = ar.sample(model, warmup=200, draws=50, progress=False)
+    flat = ar.parameterization(tree).flat
+    assert flat is not None
+    assert flat.usual["mean"].shape == ()
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::autoreparam.errors.SamplingWarning")
 @pytest.mark.parametrize(
     ("model", "data", "least"),
