@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -12,10 +13,12 @@ import autoreparam as ar
 from autoreparam.errors import ParameterizationError
 from autoreparam.learn.grips import hold, own_data
 from autoreparam.program.families.registry import Sequential
+from autoreparam.program.flat import Flat
 from autoreparam.program.grip import BASE, MOST_ROOTS, roots, tightness
 from autoreparam.program.held import held, loose, varies
 from autoreparam.program.maps.element import SteadyMap
 from autoreparam.program.maps.gain import QUADRATIC
+from autoreparam.program.move import move
 from autoreparam.program.target import Target
 
 Y = np.array([0.3, 1.1, 0.8, 2.0, 1.7, 2.9])
@@ -96,7 +99,7 @@ def test_a_hold_never_overflows():
 def test_grips_of_another_model_are_refused_in_words():
     program, lam = of_walk(noise=-2.0)
     one = lam.of("x")
-    other = lam.by_site({"x": replace(one, grip={BASE: one.grip[BASE], "sigma": one.grip[BASE]})})
+    other = lam.by_site({"x": replace(one, grip={BASE: one.loc, "sigma": one.loc})})
     with pytest.raises(ParameterizationError, match=r"varies with .*sigma.* and can vary with"):
         other.check(program)
     with pytest.raises(ParameterizationError, match="a grip of finite numbers"):
@@ -106,6 +109,66 @@ def test_grips_of_another_model_are_refused_in_words():
     text = lam.to_json().replace('"": ', '"base": ')
     with pytest.raises(ParameterizationError, match="a grip with an entry per root"):
         ar.Parameterization.from_json(text)
+
+
+def test_a_grip_that_never_varies_fits_any_model():
+    def fewer():
+        step = numpyro.sample("step", dist.LogNormal(0.0, 1.0))
+        numpyro.sample("x", dist.GaussianRandomWalk(step, len(Y)))
+
+    _, lam = of_walk()
+    assert {*lam.check(ar.inspect(fewer)).of("x").grip} == {BASE, "step"}
+    _, varying = of_walk(noise=-2.0)
+    with pytest.raises(ParameterizationError, match=r"can vary with 'step' here"):
+        varying.check(ar.inspect(fewer))
+
+
+def crossed():
+    """A root that leads a flat direction, and that a walk's hold varies with."""
+    mu = numpyro.sample("mu", dist.Normal(0.0, 3.0))
+    between = numpyro.sample("between", dist.HalfNormal(1.0))
+    group = numpyro.sample("group", dist.Normal(0.0, between).expand([2]).to_event(1))
+    step = numpyro.sample("step", dist.LogNormal(0.0, 1.0))
+    x = numpyro.sample("x", dist.GaussianRandomWalk(step, 3))
+    numpyro.sample("y", dist.Normal(mu + group[0] + x, 1.0), obs=Y[:3])
+
+
+def test_points_and_scores_move_between_grips_and_flat_directions():
+    program, draw = ar.inspect(crossed), np.random.default_rng(0)
+    target = Target(program)
+    bare = ar.Parameterization.constant(program, 0.7, gain=QUADRATIC)
+    one = bare.of("x")
+    grip = {label: draw.normal(size=3) for label in one.grip}
+    gripped = bare.by_site({name: bare.of(name) for name in bare} | {"x": replace(one, grip=grip)})
+    leads = {"mu": np.ones((1,)), "group": np.zeros((1, 2))}
+    apart = {"mu": np.ones((1,)), "group": -np.ones((1, 2))}
+    usual, lent = {"group": np.full(2, 0.6)}, {"group": np.zeros((1, 2))}
+    flat = bare.with_flat(Flat(leads, apart, usual, lent, (1,)))
+    assert flat.check(program) is not None
+    position = draw.normal(size=target.size) * 0.5
+    values = target.to_sites(position, gripped)
+    score = jax.grad(target.logdensity)(position, gripped)
+    for lam in (bare, flat):
+        there, carried, _ = move(target, position[None], score[None], gripped, lam)
+        for name, value in target.to_sites(there[0], lam).items():
+            np.testing.assert_allclose(value, values[name], rtol=1e-9, atol=1e-12)
+        expected = jax.grad(target.logdensity)(jnp.asarray(there[0]), lam)
+        np.testing.assert_allclose(carried[0], expected, rtol=1e-8, atol=1e-9)
+        back, again, _ = move(target, there, carried, lam, gripped)
+        np.testing.assert_allclose(back[0], position, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(again[0], score, rtol=1e-8, atol=1e-9)
+
+
+def test_names_with_slashes_go_through_a_run():
+    def scoped():
+        step = numpyro.sample("part/step", dist.LogNormal(0.0, 1.0))
+        x = numpyro.sample("part/x", dist.GaussianRandomWalk(step, len(Y)))
+        numpyro.sample("part/y", dist.Normal(x, 1.0), obs=Y)
+
+    tree = ar.sample(scoped, chains=1, warmup=20, draws=5, progress=False)
+    lam = ar.parameterization(tree)
+    assert {*lam.of("part/x").grip} == {BASE, "part/step"}
+    assert lam.check(ar.inspect(scoped)) == lam
 
 
 # -- learned from draws -----------------------------------------------------------------------

@@ -17,6 +17,7 @@ exponents are taken again.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 
@@ -26,11 +27,13 @@ from autoreparam.learn.informed import with_tails
 from autoreparam.learn.objective import Draws
 from autoreparam.learn.seen import see
 from autoreparam.learn.settings import ScoreSettings
+from autoreparam.program.centering import Centering
 from autoreparam.program.grip import BASE, roots
 from autoreparam.program.held import loose
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.site import Site
 from autoreparam.program.target import Target
+from autoreparam.program.traits import Coupling
 
 MOST_DRAWS = 1000  # no gradient and no program is needed for more than λ is learned from
 MOST_NUMBERS = 20_000_000  # draws times elements times what is fitted of each
@@ -47,23 +50,30 @@ def gripped(
 ) -> Parameterization | None:
     """λ, origins and grips of sequences by what their draws and scores say.
 
-    Draws are in the coordinates of `given`; sites other than sequences are as in `lam`. None where
-    there are no sequences of light tails, or no roots that the data's hold could vary with.
+    Draws are in the coordinates of `given`; other sites are as in `lam`. None where there are no
+    sequences of single elements with light tails, or no roots that the data's hold could vary with.
     """
     program, count = target.program, len(draws.weights)
     draws = draws.where(np.linspace(0, count - 1, min(count, MOST_DRAWS)).astype(int))
     places = np.cumsum([0, *(site.size for site in program.latents)])
     spans = dict(zip((site.name for site in program.latents), pairwise(places)))
     varying = roots(program)
-    eta = draws.positions[:, [spans[root.site][0] + root.place for root in varying]].astype(float)
-    names = [n for n in lam.sites if lam.of(n).grip is not None and lam.of(n).tail is None]
-    if not names or len(eta) < 4 * (2 + len(varying)):
+    fewest, most = 4 * (2 + len(varying)), MOST_NUMBERS // (len(draws.weights) * (2 + len(varying)))
+    names = [n for n in lam.sites if _may_grip(program[n], lam.of(n)) and program[n].size <= most]
+    if not names:
         return None
     plain = loose(with_tails(lam, 0.0))
+    log_scales = see(target, draws.positions, given, settings).log_scales
     centered, noise = (
         draws.moved(target, given, plain.map(end)) for end in (np.ones_like, np.zeros_like)
     )
-    log_scales = see(target, draws.positions, given, settings).log_scales
+    parts = [centered.positions, centered.scores, noise.positions, *log_scales.values()]
+    rows = np.all([np.isfinite(part).reshape(len(part), -1).all(axis=1) for part in parts], axis=0)
+    if np.sum(rows) < fewest:
+        return None
+    centered, noise = centered.where(rows), noise.where(rows)
+    columns = [spans[root.site][0] + root.place for root in varying]
+    eta = centered.positions[:, columns].astype(float)
     middle = np.median(eta, axis=0)
     sites = {name: lam.of(name).loose() for name in lam.sites}
     for name in names:
@@ -71,25 +81,32 @@ def gripped(
         shape, dtype = np.shape(one.loc), one.loc.dtype
         reference = np.broadcast_to(np.asarray(one.reference, float), shape).ravel()
         u = centered.positions[:, own].astype(float)
-        s = np.broadcast_to(reference, u.shape)
         if name in log_scales:
-            s = np.exp(np.asarray(log_scales[name], float).reshape(u.shape))
+            s = np.exp(np.asarray(log_scales[name][rows], float).reshape(u.shape))
+        else:
+            s = np.broadcast_to(program.reference_scales[name], shape).ravel() + np.zeros(u.shape)
         m = u - s * noise.positions[:, own] / reference
         score = centered.scores[:, own].astype(float)
-        if u.size * (2 + len(varying)) > MOST_NUMBERS:
-            continue
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), suppress(np.linalg.LinAlgError):
             level, slopes, origin = hold(u, m, s, score, eta - middle, _in_turn(program[name]))
             share = 1 / (1 + np.exp(-(level + 2 * np.log(reference))))
-        found = [share, origin, -slopes @ middle, *slopes.T]
-        if not all(np.isfinite(part).all() for part in found):
-            continue
-        share, origin, *exponents = (part.reshape(shape).astype(dtype) for part in found)
-        labels = (BASE, *(root.label for root in varying))
-        grip = dict(zip(labels, exponents))
-        sites[name] = replace(one, loc=share, scale=share, origin=origin, grip=grip)
+            found = [share, origin, -slopes @ middle, *slopes.T]
+            if not all(np.isfinite(part).all() for part in found):
+                continue
+            share, origin, *exponents = (part.reshape(shape).astype(dtype) for part in found)
+            grip = dict(zip((BASE, *(root.label for root in varying)), exponents))
+            sites[name] = replace(one, loc=share, scale=share, origin=origin, grip=grip)
     changed = any(sites[name].grips for name in names)
     return Parameterization.by_site(sites) if changed else None
+
+
+def _may_grip(site: Site, one: Centering) -> bool:
+    """Whether steps are single elements or independent ones, with light tails."""
+    if one.grip is None or one.tail is not None or not site.size:
+        return False
+    if site.coupling is Coupling.SEQUENCE and site.implied is None:
+        return site.event_dim == 1
+    return site.coupling is not Coupling.CORRELATED
 
 
 def _in_turn(site: Site) -> np.ndarray:
@@ -173,8 +190,9 @@ def own_data(
         curved[:, :-1, :-1] = np.einsum("na,ni,nb->iab", x, by_log**2, x, optimize=True)
         curved[:, :-1, -1] = curved[:, -1, :-1] = (x.T @ (by_log * by_center)).T
         curved[:, -1, -1] = np.sum(by_center**2, axis=0)
+        curved = np.nan_to_num(curved)
         curved[:, diagonal, diagonal] = curved[:, diagonal, diagonal] * (1 + damping[:, None]) + 1
-        step = np.linalg.solve(np.nan_to_num(curved), np.nan_to_num(slope + theta).T[..., None])
+        step = np.linalg.solve(curved, np.nan_to_num(slope + theta).T[..., None])
         tried = theta - step[..., 0].T
         better = sides(tried)[2] < loss
         theta, before = np.where(better, tried, theta), loss

@@ -82,9 +82,10 @@ def fit_score(
     directions: int = 0,
     settings: ScoreSettings = DEFAULTS,
 ) -> ScoreFit:
-    """The best, on held-out draws, of two estimates, the current λ, centered and non-centered.
+    """The best, on held-out draws, of estimates, the current λ, centered and non-centered.
 
-    One estimate uses each element's own data; the other descends `steps` steps from the best of the
+    One estimate uses each element's own data, another what holds each element of a sequence, as
+    `grips.py` says; the last descends `steps` steps from the best of the
     rest, if that may gain something. Where tails are heavy, how much lighter to make them is fitted
     together with λ, and the fitted λ with tails left alone competes too.
 

@@ -72,20 +72,21 @@ class Centering:
         """The same with zeros for the tail, origin or grip that its site needs and it lacks."""
         shape, dtype = np.shape(self.loc), self.loc.dtype
         zeros: Any = np.zeros(shape, dtype)
-        wanted = {"tail": zeros if site.heavy else None}
-        if site.follows:
-            wanted |= {"origin": zeros, "grip": no_grip(roots, shape, dtype)}
-        bare = {
-            part: given
-            for part, given in wanted.items()
-            if given is not None and getattr(self, part) is None
-        }
+        needs = {"tail": site.heavy, "origin": site.follows}
+        bare = {p: zeros for p, need in needs.items() if need and getattr(self, p) is None}
+        grip = no_grip(roots, shape, dtype) if site.follows else None
+        if grip and self.grip:
+            same = grip.keys() == self.grip.keys()
+            grip = self.grip if same else {one: self.grip.get(one, zeros) for one in grip}
+        if grip is not self.grip:
+            bare["grip"] = grip
         return replace(self, **bare) if bare else self
 
     @property
     def grips(self) -> bool:
         """Whether the hold of the data varies."""
-        return self.grip is not None and any(np.any(own) for own in self.grip.values())
+        parts = [] if self.grip is None else list(self.grip.values())
+        return not any(isinstance(p, jax.core.Tracer) for p in parts) and any(map(np.any, parts))
 
     def loose(self) -> Centering:
         """The same with a grip that does not vary."""
@@ -117,9 +118,10 @@ class Centering:
                 f"site '{name}' is a sequence in this parameterization, but not in this model. "
                 "Was it made for another one?"
             )
-        if self.grip is not None and not (site.follows and {*self.grip} == {BASE, *roots}):
+        labels = {*(self.grip or ())} - {BASE}
+        if self.grips and not (site.follows and labels <= {*roots}):
             raise ParameterizationError(
-                f"site '{name}': the data's grip on it varies with {known(self.grip)} in this "
+                f"site '{name}': the data's grip on it varies with {known(labels)} in this "
                 f"parameterization, and can vary with {known(roots)} here. Was it made for another "
                 "model?"
             )
@@ -149,6 +151,8 @@ class Centering:
             text += f" (scale {_range(self.scale)})"
         if self.tail is not None:
             text += f" (tail {_range(self.tail)})"
+        if self.grips:
+            text += " (with a grip)"
         return text if self.gain == GEOMETRIC else f"{text} ({self.gain} gain)"
 
 

@@ -7,10 +7,10 @@ fixed λ have a neck there. With a grip, `t` is `t0 / tightness`, where
 
     2 log tightness = b + Σ_k β_k η_k
 
-and the η are the unconstrained values of roots: single latents that depend on nothing, such as the
-scales of noise and steps. Then `s tightness` takes the place of the scale in the gain, and the
-pull is multiplied by the tightness: for Gaussian data whose width is such a product of powers, the
-coordinate is equally wide at every value of the roots.
+and the η are the unconstrained values of roots: elements of small latents that depend on nothing
+and have no λ, such as the scales of noise and steps. Then `s tightness` takes the place of the
+scale in the gain, and the pull is multiplied by the tightness: for Gaussian data whose width is
+such a product of powers, the coordinate is equally wide at every value of the roots.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ import numpy as np
 
 from autoreparam.program.blocks import in_blocks
 from autoreparam.program.compiled import rarely
-from autoreparam.program.held import varies
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.rows import over_rows
 from autoreparam.program.target import Target
@@ -33,8 +32,7 @@ def move(
     target: Target, positions: Any, scores: Any, lam: Parameterization, new: Parameterization
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Positions and scores under `new`, row by row, and the change of their log densities."""
-    # By two programs that other moves need too; what a grip varies with may be part of a direction.
-    if lam.flat is not None and (new.flat is not None or varies(new)):
+    if lam.flat is not None and new.flat is not None:  # by two programs that other moves need too
         bare = lam.with_flat(None)
         positions, scores, gain = move(target, positions, scores, lam, bare)
         positions, scores, more = move(target, positions, scores, bare, new)

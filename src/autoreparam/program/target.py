@@ -135,14 +135,16 @@ class Target:
         """The same point in the coordinates of `new_lam`, and `log |d new / d old|`."""
         visit = AtWorking(self.program, self.unflatten(position), lam)
         visit.run()
-        new_lam = held(new_lam, self.program, visit.working)
         moved, log_dets = dict(visit.working), [jnp.zeros((), position.dtype)]
+        if visit.shift is not None:  # leaders without a λ are where the shift has taken them
+            own = {site.name for site in self.program.candidates}
+            moved |= {name: visit.values[name] for name in lam.flat.leads if name not in own}
+        new_lam = held(new_lam, self.program, moved)
         maps = {
             name: (site_map(old.rule, new_lam.of(name), old.mask), point._replace(light=None))
             for name, (old, point) in visit.maps.items()
         }
         if visit.shift is not None:
-            moved |= {name: visit.values[name] for name in lam.flat.leads if name not in maps}
             log_dets.append(visit.shift.log_det)
         moved |= {name: new.working(point) for name, (new, point) in maps.items()}
         if (flat := new_lam.flat) is not None:

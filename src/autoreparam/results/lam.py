@@ -95,7 +95,8 @@ def lam_variables(
 
 def _ending(part: str) -> str:
     if part.startswith(GRIP):
-        return "_".join(("_grip", part.removeprefix(GRIP))).rstrip("_")
+        label = part.removeprefix(GRIP).replace("/", ".")  # as in the names of sites
+        return f"_grip_{label}" if label else "_grip"
     return ENDINGS[part]
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from autoreparam.program.maps.element import ElementMap, Point, SiteMap, SteadyMap
+from autoreparam.program.maps.gain import QUADRATIC
 
 
 @jax.tree_util.register_dataclass
@@ -100,6 +101,6 @@ class SequenceMap(SiteMap):
     def _map(self, rule: Any, lam: Any) -> SiteMap:
         loc, scale, reference, *more = lam
         map_ = rule.map(loc, scale, reference, None)
-        if type(map_) is ElementMap:  # the data hold the first element, too
+        if type(map_) is ElementMap and self.gain == QUADRATIC:  # data hold the first one, too
             map_ = SteadyMap(rule, loc, scale, reference)
         return replace(map_, gain=self.gain, **dict(zip(self._more, more)))
