@@ -215,6 +215,15 @@ def test_what_holds_an_element_of_a_walk_is_what_a_smoother_says():
         np.testing.assert_allclose([level[i], *slopes[i]], expected, atol=0.1)
 
 
+def test_there_is_no_grip_where_roots_explain_little():
+    draw = np.random.default_rng(2)
+    away, u = draw.normal(size=(300, 1)), draw.normal(size=(300, 5))
+    around = np.exp(draw.normal(size=(300, 5)))  # how precise the data are, which no root explains
+    args = np.zeros_like(u), np.ones_like(u), -u - around * u, away, np.arange(5)[:, None]
+    assert hold(u, *args, 0.3) is None
+    assert hold(u, *args) is not None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_walk_through_unknown_noise_has_no_neck_left(seed):

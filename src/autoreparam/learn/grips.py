@@ -29,7 +29,6 @@ from autoreparam.learn.seen import see
 from autoreparam.learn.settings import ScoreSettings
 from autoreparam.program.centering import Centering
 from autoreparam.program.grip import BASE, roots
-from autoreparam.program.held import loose
 from autoreparam.program.parameterization import Parameterization
 from autoreparam.program.site import Site
 from autoreparam.program.target import Target
@@ -38,10 +37,6 @@ from autoreparam.program.traits import Coupling
 MOST_DRAWS = 1000  # no gradient and no program is needed for more than λ is learned from
 MOST_NUMBERS = 20_000_000  # draws times elements times what is fitted of each
 STEPS = 50  # of the least squares; most are done after ten
-# Share of the squares left by constant precisions that may be left by varying ones. Normal noise of
-# unknown scale left 0.001 to 0.2 after the first window; Bernoulli and Poisson data 0.4 to 0.9, and
-# grips cost some of these models two thirds of their efficiency.
-MOST_LEFT = 0.3
 FARTHEST = 40.0  # logarithm of a precision relative to the prior's
 
 
@@ -54,8 +49,9 @@ def gripped(
 ) -> Parameterization | None:
     """λ, origins and grips of sequences by what their draws and scores say.
 
-    Draws are in the coordinates of `given`; other sites are as in `lam`. None where there are no
-    sequences of single elements with light tails, or no roots that the data's hold could vary with.
+    Draws are in the coordinates of `given`; other sites are as in `lam`, which has no grips. None
+    where there are no sequences of single elements with light tails, or where the data's hold on
+    none of them varies with the roots.
     """
     program, count = target.program, len(draws.weights)
     draws = draws.where(np.linspace(0, count - 1, min(count, MOST_DRAWS)).astype(int))
@@ -66,7 +62,7 @@ def gripped(
     names = [n for n in lam.sites if _may_grip(program[n], lam.of(n)) and program[n].size <= most]
     if not names:
         return None
-    plain = loose(with_tails(lam, 0.0))
+    plain = with_tails(lam, 0.0)
     log_scales = see(target, draws.positions, given, settings).log_scales
     centered, noise = (
         draws.moved(target, given, plain.map(end)) for end in (np.ones_like, np.zeros_like)
@@ -79,7 +75,7 @@ def gripped(
     columns = [spans[root.site][0] + root.place for root in varying]
     eta = centered.positions[:, columns].astype(float)
     middle = np.median(eta, axis=0)
-    sites = {name: lam.of(name).loose() for name in lam.sites}
+    sites = {name: lam.of(name) for name in lam.sites}
     for name in names:
         one, own = sites[name], slice(*spans[name])
         shape, dtype = np.shape(one.loc), one.loc.dtype
@@ -92,7 +88,9 @@ def gripped(
         m = u - s * noise.positions[:, own] / reference
         score = centered.scores[:, own].astype(float)
         with np.errstate(all="ignore"), suppress(np.linalg.LinAlgError):
-            held_by = hold(u, m, s, score, eta - middle, _in_turn(program[name]))
+            held_by = hold(
+                u, m, s, score, eta - middle, _in_turn(program[name]), settings.most_left
+            )
             if held_by is None:
                 continue
             level, slopes, origin = held_by
@@ -130,12 +128,14 @@ def hold(
     score: np.ndarray,
     away: np.ndarray,
     sequences: np.ndarray,
+    most_left: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """What holds each element: `a`, `β`, and a center, from draws of shape (n, elements).
 
     That is of everything but the elements before it, whose part is in the prior's location `m` and
     scale `s`. `away` has the roots, relative to their middle, and `sequences` the places of
-    elements that follow each other. None where roots explain little of how precise the data are.
+    elements that follow each other. None where roots explain little of how precise the data are: if
+    more than a share of `most_left` of what constant precisions leave is left by varying ones.
     """
     here, later = sequences[:, :-1].ravel(), sequences[:, 1:].ravel()
     passed = np.zeros(u.shape[1])
@@ -144,7 +144,7 @@ def hold(
     own[:, here] -= passed[here] * (u[:, later] - m[:, later]) / s[:, later] ** 2
     level, slopes, origin, left = own_data(u, own, away)
     before = own_data(u, own, away[:, :0])[3]
-    if np.sum(left) > MOST_LEFT * np.sum(before):
+    if np.sum(left) > most_left * np.sum(before):
         return None
     precision = np.exp(np.clip(level + away @ slopes.T, -FARTHEST, FARTHEST))
     center = np.broadcast_to(origin, u.shape).copy()

@@ -139,7 +139,8 @@ def fit_score(
             origins = origins_of(target, draws, lam, partial(_positions, target), np)
         loosely = {name: rival for name, rival in rivals.items() if not varies(rival)}
         rivals |= {name: around(rival, origins) for name, rival in loosely.items()}
-        by_draws = gripped(target, whole.where(~held_out(count)), given, lam, settings)
+        there, seen_too = around(loose(lam), origins), whole.where(~held_out(count))
+        by_draws = gripped(target, seen_too, given, there, settings)
         rivals |= {} if by_draws is None else {"gripped": by_draws}
     costs: dict[str, Cost] = {}
     chosen = _best(judge, rivals, costs, settings)
