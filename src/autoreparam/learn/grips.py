@@ -88,9 +88,8 @@ def gripped(
         m = u - s * noise.positions[:, own] / reference
         score = centered.scores[:, own].astype(float)
         with np.errstate(all="ignore"), suppress(np.linalg.LinAlgError):
-            held_by = hold(
-                u, m, s, score, eta - middle, _in_turn(program[name]), settings.most_left
-            )
+            sequences = _in_turn(program[name])
+            held_by = hold(u, m, s, score, eta - middle, sequences, settings.most_left)
             if held_by is None:
                 continue
             level, slopes, origin = held_by
