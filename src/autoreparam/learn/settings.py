@@ -38,8 +38,8 @@ class ScoreSettings:
     uneven: float = 0.3  # standard deviation of a direction's log width from which it matters
     worth: float = 0.1  # by which they must lower J, unless they are compiled already
     # Share of what constant precisions of the data leave that may be left by varying ones. Normal
-    # noise of unknown scale left 0.001 to 0.2 after the first window; Bernoulli and Poisson data 0.4
-    # to 0.9, and grips cost some of these models two thirds of their efficiency. Not varied yet.
+    # noise of unknown scale left 0.001 to 0.2 after the first window; Bernoulli and Poisson data
+    # 0.4 to 0.9, and grips cost some of these two thirds of their efficiency. Not varied yet.
     most_left: float = 0.3
     edge: float = 2.2  # bound on the starting logits; further out the objective is flat
 
