@@ -34,9 +34,9 @@ from autoreparam.program.site import Site
 from autoreparam.program.target import Target
 from autoreparam.program.traits import Coupling
 
-MOST_DRAWS = 1000  # no gradient and no program is needed for more than λ is learned from
+MOST_DRAWS = 1000  # more than λ is learned from: they cost no gradient and no program of their own
 MOST_NUMBERS = 20_000_000  # draws times elements times what is fitted of each
-STEPS = 50  # of the least squares; most are done after ten
+STEPS = 50  # of the least squares, at most: they end where a step gains next to nothing
 FARTHEST = 40.0  # logarithm of a precision relative to the prior's
 
 

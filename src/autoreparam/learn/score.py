@@ -85,9 +85,9 @@ def fit_score(
     """The best, on held-out draws, of estimates, the current λ, centered and non-centered.
 
     One estimate uses each element's own data, another what holds each element of a sequence, as
-    `grips.py` says; the last descends `steps` steps from the best of the
-    rest, if that may gain something. Where tails are heavy, how much lighter to make them is fitted
-    together with λ, and the fitted λ with tails left alone competes too.
+    `grips.py` says; the last descends `steps` steps from the best of the rest, if that may gain
+    something. Where tails are heavy, how much lighter to make them is fitted together with λ, and
+    the fitted λ with tails left alone competes too.
 
     `positions`, `scores` and `logdensity`, one row per draw, are in the coordinates of `lam`; at
     most `most` of them, evenly spread, are used. `directions` are those that the metric may have
